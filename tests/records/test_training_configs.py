@@ -65,6 +65,9 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "epsilon": ("grpo", 0.3, {"clip_low": 0.3, "clip_high": 0.3}),
     "epsilon_high": ("grpo", 0.4, {"clip_high": 0.4}),
     "selection_method": ("evolve", "rejection_sampling", {"select": "rejection"}),
+    "dual_clip": ("grpo", 3.0, {"delta": 3.0}),
+    "kto_chosen_weight": ("kto", 1.3, {"desirable_weight": 1.3}),
+    "pissa_init": ("sft", True, {"lora": {"init": "pissa"}}),
     "clip_ratio_low": ("grpo", 0.3, {"clip_low": 0.3}),
     "loss_agg_mode": ("grpo", "seq-mean-token-mean", {"loss": "grpo"}),
     "norm_adv_by_std_in_grpo": ("grpo", False, {"scale_rewards": "none"}),
@@ -146,7 +149,13 @@ def test_a_switch_decides_about_the_settings_beside_it() -> None:
     assert read("dpo", {"sync_ref_model": False, **sync}) == CONFIGS["dpo"]()
     assert read("dpo", {"sync_ref_model": True, "ref_model_sync_steps": 64}).reference_sync_steps == 64
     assert read("grpo", {"use_kl_loss": False, "kl_loss_coef": 0.1}) == GRPOConfig(), "verl's"
+    assert read("grpo", {"use_kl_in_reward": False, "kl_coef": 0.1}) == GRPOConfig()
     assert read("grpo", {"use_kl_loss": True}).kl_coefficient == 0.001
+    assert read("grpo", {"use_kl_loss": True, "init_kl_coef": 0.1}).kl_coefficient == 0.1, "OpenRLHF's"
+    assert read("ppo", {"use_kl_loss": False, "kl_loss_coef": 0.1}) == CONFIGS["ppo"]()
+    assert [read("ppo", {"use_kl_in_reward": on, "kl_coef": 0.1}).kl_coefficient for on in (True, False)] == [0.1, 0.0]
+    for in_loss in ({"use_kl_loss": True}, {"kl_loss_coef": 0.1}):
+        assert "ppo has the KL in the reward" in fault("ppo", **in_loss)
     server = {"vllm_importance_sampling_clip_max": 3.0, "vllm_importance_sampling_mode": "sequence_mask"}
     assert read("grpo", {"use_vllm": False, **server, "beta": 0, "use_bias_correction_kl": True}) == GRPOConfig(beta=0)
     assert read("grpo", {"vllm_importance_sampling_cap": 2.0}).importance_cap == 2.0
@@ -236,6 +245,13 @@ def test_a_batch_of_another_trainer_is_the_examples_of_an_optimizer_step() -> No
     assert read("grpo", {"batch_size": 4}).batch_size == 4
     runs = "counts runs, 8 in a step, which make no whole groups of 3; give batch_size in groups, or tasks_per_step"
     assert runs in fault("grpo", **per_device, num_generations=3)
+    played = {"rollout_batch_size": 64, "n_samples_per_prompt": 8}
+    for runs_of_a_step, steps in ((64, 8), (512, 1)):
+        config = read("grpo", {**played, "train_batch_size": runs_of_a_step})
+        assert (config.tasks_per_step, config.minibatches, config.updates_per_rollout) == (64, steps, steps), (
+            "OpenRLHF's"
+        )
+    assert "512 runs of a rollout make no whole steps of 100" in fault("grpo", **played, train_batch_size=100)
     assert read("ppo", {"num_ppo_epochs": 4, "num_mini_batches": 2}).updates_per_rollout == 8
     for name in ("packing", "sample_packing"):
         assert f"`{name}` cannot be True: a batch has so many rows" in fault("sft", **{name: True})

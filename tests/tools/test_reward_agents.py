@@ -111,6 +111,33 @@ def test_a_recipe_ends_where_it_makes_a_reward_model(services: Services) -> None
     assert stage.reward_agent.name == "judge"
 
 
+def test_a_later_stage_of_a_recipe_names_the_agent_that_an_earlier_one_keeps(services: Services) -> None:
+    """Its own name goes before that of a stored agent; settings and roles are checked as those of any agent."""
+    judging = {"method": "reward", "dataset": "some-reward", "agent": "judge", "hyperparameters": {"lora": {}}}
+    on_groups = {"method": "grpo", "dataset": "some-grpo", "hyperparameters": {"reward_model": "agent:judge"}}
+    acting = {"method": "ppo", "environment": ENVIRONMENT, "reward": {"agent:judge": 0.5, "outcome": 0.5}}
+    *_, groups, live = spec_of(services, start_config(services, {"stages": [judging, on_groups, acting]})).stages
+    assert (groups.reward_agent.id, groups.reward_agent.name, groups.config.lora) == (None, "judge", None)
+    assert [(part.scorer, part.agent and part.agent.id) for part in live.reward.parts] == [
+        ("agent:judge", None),
+        ("outcome", None),
+    ]
+    kept = {"method": "grpo", "environment": ENVIRONMENT, "agent": "clerk"}
+    taught = {"method": "distill", "environment": ENVIRONMENT, "hyperparameters": {"teacher": "clerk"}}
+    assert spec_of(services, start_config(services, {"stages": [kept, taught]})).stages[1].teacher_agent.name == "clerk"
+    game = {"environment": "quintain/nim"}
+    playing = [{"method": "grpo", **game, "agent": "first", "hyperparameters": {"self_play": {}}}]
+    measured = [*playing, {"method": "evaluate", **game, "opponent": "first"}]
+    assert spec_of(services, start_config(services, {"stages": measured})).stages[1].opponent.name == "first"
+    for refused, words in (
+        ([{**judging, "agent": None}, on_groups], "give that stage agent: NAME"),
+        ([kept, {**on_groups, "hyperparameters": {"reward_model": "clerk"}}], "clerk is a policy"),
+        ([judging, {**taught, "hyperparameters": {"teacher": "judge"}}], "judge is a reward model"),
+        ([on_groups, {**judging, "agent": "critic"}, acting | {"reward": "agent:criticus"}], "criticus"),
+    ):
+        assert words in error_of(start_config, services, {"stages": refused}).message
+
+
 def test_who_uses_a_reward_model_is_told_how_often_it_was_right(services: Services) -> None:
     known = Agreement(of="pairs ordered as labelled", right=9, n=10, rate=0.9, ci_low=0.596, ci_high=0.982)
     judge = resolve_agent(services, "judge").model_copy(update={"name": "sure", "held_out": known})

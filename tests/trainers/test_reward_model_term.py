@@ -63,6 +63,14 @@ def test_a_run_earns_alpha_of_its_task_and_beta_of_the_models_value(judges: dict
     values = [value.value for value in read if isinstance(value, RunValue)]
     assert row.rewards == pytest.approx((2.0 + 0.5 * values[0], 0.5 * values[1]))
     assert mixed.means(["task"]) == {"reward_task": 0.5, "reward_model": pytest.approx(sum(values) / 2)}
+    alone = mix(judges[role], alpha=0.0, beta=0.5)
+    unknown = Outcome(status=OutcomeStatus.UNKNOWN)
+    runs = tuple(run.model_copy(update={"outcome": unknown}) for run in group().trajectories)
+    (row,) = alone.rows([group().model_copy(update={"trajectories": runs})])
+    assert isinstance(row, GroupRow)
+    assert row.rewards == pytest.approx([0.5 * value for value in values])
+    assert alone.means(["task"])["reward_task"] is None, "no verdict is no reward of 0"
+    (row,) = mixed.rows([group()])
     if role == "step_model":
         for given, value in zip(row.step_values, read, strict=True):
             assert isinstance(value, RunValue)

@@ -105,6 +105,12 @@ def test_episodes_without_a_verdict_leave_their_group_and_are_counted(
     ((_, message),) = warnings(folder)
     assert "4 episodes" in message
     assert "RuntimeError: no room" in message
+    job = spec("test/few", tasks_per_step=3)
+    by_model = job.config.model_copy(update={"reward_model": "judge", "alpha": 0.0})
+    groups = collect(tmp_path / "job-2", tiny, job.model_copy(update={"config": by_model}))
+    assert [group.key for group in groups] == ["job-2/0/t0", "job-2/0/t2"], (
+        "a model values what has no verdict, but no fault"
+    )
 
 
 def test_a_rollout_without_any_verdict_ends_the_run(

@@ -13,12 +13,13 @@ from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.dataset import Row, TextRow
-from quintain.records.hyperparameters.methods import CONFIGS
+from quintain.records.hyperparameters.methods import CONFIGS, DATASET_KINDS, PPOConfig
 from quintain.records.jobs.job import JobResult, RecipeSpec
 from quintain.records.jobs.recipe import EarlierSkill, EvaluateStage, TrainStage
 from quintain.worker.job_kinds import recipe
-from trainers.runs import Killed, dataset, same
-from worker.job_folder import Stopping, events, resuming
+from trainers.runs import Killed, dataset, rows_for, same, weights
+from worker.job_folder import Stopping, events, outputs, resuming, trajectories
+from worker.online import tasks_file
 
 ENVIRONMENT = "quintain/inventory"
 QUICK: dict[str, Any] = {"batch_size": 2, "batch_tokens": 300, "checkpoint_every_steps": 1}
@@ -26,7 +27,9 @@ TEXTS: list[Row] = [TextRow(text=f"Item {i} has a price and a stock.") for i in 
 
 
 def train_stage(label: str, method: str, rows: list[Row], folder: Path, **settings: Any) -> TrainStage:
-    options = ExportOptions(dataset_id=f"ds-{label}", name=label, kind="text" if method == "pretrain" else "sft")
+    kind = DATASET_KINDS[method]
+    assert kind is not None
+    options = ExportOptions(dataset_id=f"ds-{label}", name=label, kind=kind)
     lines = (KeyedRow("", row) for row in rows)
     result = write_dataset(lines, folder / f"ds-{label}", options, ExportCounts()).dataset
     return TrainStage(
@@ -202,3 +205,46 @@ def test_a_stage_keeps_the_weights_of_the_stage_that_it_names(spec: RecipeSpec, 
     penalties = [event.metrics["ewc_penalty"] for event in events(folder) if "ewc_penalty" in (event.metrics or {})]
     assert penalties
     assert all(value is not None and value > 0 for value in penalties)
+
+
+def test_a_policy_goes_on_from_the_policy_before_a_reward_model_and_learns_from_that_model(
+    spec: RecipeSpec, tiny_agent: Agent, tmp_path: Path
+) -> None:
+    """The groups of the last stage have equal rewards; the model in the middle alone tells their runs apart.
+
+    With a learning rate of next to nothing the last stage ends with the weights that it began with.
+    """
+    middle = spec.stages[1]
+    judging = train_stage("judging", "reward", rows_for("reward", 2), tmp_path, epochs=1)
+    level = [row.model_copy(update={"rewards": (1.0,) * len(row.trajectories)}) for row in rows_for("grpo", 2)]
+    taught = train_stage("taught", "grpo", level, tmp_path, epochs=1, reward_model="judge", learning_rate=1e-30)
+    stages = (
+        middle,
+        judging.model_copy(update={"agent": "judge"}),
+        taught.model_copy(update={"reward_agent": Agent(name="judge", model=tiny_agent.model, role="reward_model")}),
+    )
+    folder = tmp_path / "job-r"
+    result = recipe.run(spec.model_copy(update={"stages": stages}), folder, Stopping(folder))
+    assert not result.is_partial
+    judge, clerk = outputs(folder, "agent")
+    assert (judge["name"], judge["role"], clerk["name"], clerk["role"]) == ("judge", "reward_model", "clerk", "policy")
+    assert "sft on ds-sft, reward on ds-judging" in judge["description"]
+    assert "sft on ds-sft, grpo on ds-taught" in clerk["description"]
+    figures = [event.metrics for event in events(folder) if event.metrics and "reward_model" in event.metrics]
+    assert figures, "the reward model valued the runs"
+    began, ended = (weights(Path(spec.output_dir) / stage) for stage in ("00-sft", "02-taught"))
+    assert all((ended[name] - tensor).abs().max() < 1e-6 for name, tensor in began.items())
+
+
+def test_a_second_stage_in_an_environment_plays_other_tasks(tiny_agent: Agent, tmp_path: Path) -> None:
+    """Two of 40 tasks each, which the same seed would draw twice."""
+    environment = f"quintain/tasks?file={tasks_file(tmp_path, 40)}"
+    config = PPOConfig(rollouts=1, tasks_per_step=2, updates_per_rollout=1, max_new_tokens=8, critic_warmup_steps=0)
+    first, second = (
+        TrainStage(label=label, method="ppo", environment=environment, config=config) for label in ("one", "two")
+    )
+    folder = tmp_path / "job-s"
+    spec = RecipeSpec(name="clerk", agent=tiny_agent, stages=(first, second), output_dir=str(tmp_path / "out"), seed=3)
+    recipe.run(spec, folder, Stopping(folder))
+    tasks = [run.task.id for run in trajectories(folder)]
+    assert len(set(tasks)) == 4

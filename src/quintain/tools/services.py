@@ -5,8 +5,8 @@ The store is imported when services open, not when this module is: a server answ
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,6 +16,7 @@ from quintain.settings import Settings
 
 if TYPE_CHECKING:
     from quintain.jobs.runner import JobRunner
+    from quintain.records.agent import Agent
     from quintain.store.store import Store
 
 
@@ -32,6 +33,8 @@ class Services:
     clock: Callable[[], datetime]
     trusted: bool = False
     """True for the facade and the CLI, whose caller is the user: they accept any path."""
+    planned: Mapping[str, Agent] = field(default_factory=dict)
+    """Name -> agent that earlier stages of a recipe will have made, without an id: the job puts the made one in its place."""
 
     def redacted(self, text: str) -> str:
         """Return a text without what the operator has redacted."""

@@ -27,9 +27,12 @@ _SIZES = ("batch_size", *_PER_DEVICE)
 
 _OF_GROUPS = "scale_rewards"
 """Setting that a method on groups has: its batch counts groups, and that of other trainers the runs in them."""
-_GROUP_SIZES = ("num_generations", "group_size")
+_GROUP_SIZES = ("num_generations", "group_size", "n_samples_per_prompt")
 _USUAL_GROUP = 8
 """Runs of a group where no size is given, here as in TRL."""
+
+_ROLLOUT, _STEP = "rollout_batch_size", "train_batch_size"
+"""Prompts of a rollout in OpenRLHF, and beside it the runs of an optimizer step, which verl counts in prompts."""
 
 _EPOCHS = ("num_ppo_epochs", "ppo_epochs")
 _MINIBATCHES = "num_mini_batches"
@@ -52,6 +55,8 @@ def with_batch_size(values: Mapping[str, Any], fields: Collection[str]) -> dict[
             result[name] *= passes * (devices if name in _PER_DEVICE else 1)
             if name in _PER_DEVICE and _OF_GROUPS in fields:
                 result[name] = _groups(name, result[name], values)
+    if _is_count(result.get(_ROLLOUT)) and _is_count(result.get(_STEP)):
+        result |= _parts(result.pop(_STEP), result, fields)
     for name in _EPOCHS:
         if _is_count(result.get(name)) and _is_count(values.get(_MINIBATCHES)):
             result[name] *= values[_MINIBATCHES]
@@ -75,8 +80,23 @@ def _passes(values: Mapping[str, Any], sizes: Collection[str]) -> int:
     return int(factor)
 
 
+def _parts(runs: int, values: Mapping[str, Any], fields: Collection[str]) -> dict[str, int]:
+    """Return the minibatches of a rollout of OpenRLHF whose steps take so many runs each."""
+    played = values[_ROLLOUT] * _group_size(values, _USUAL_GROUP if _OF_GROUPS in fields else 1)
+    if played % runs:
+        raise InvalidInput(
+            f"`{_STEP}` counts the runs of an optimizer step beside `{_ROLLOUT}`, and {played} runs of a rollout make no whole "
+            f"steps of {runs}; give tasks_per_step, minibatches and updates_per_rollout"
+        )
+    return {"minibatches": played // runs, "updates_per_rollout": played // runs}
+
+
+def _group_size(values: Mapping[str, Any], usual: int) -> int:
+    return next((int(values[key]) for key in _GROUP_SIZES if _is_count(values.get(key))), usual)
+
+
 def _groups(name: str, runs: int, values: Mapping[str, Any]) -> int:
-    size = next((values[key] for key in _GROUP_SIZES if _is_count(values.get(key))), _USUAL_GROUP)
+    size = _group_size(values, _USUAL_GROUP)
     if runs % size:
         raise InvalidInput(
             f"`{name}` counts runs, {runs} in a step, which make no whole groups of {size}; give batch_size in groups, or "

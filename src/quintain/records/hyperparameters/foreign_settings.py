@@ -81,12 +81,17 @@ _OF_LLAMA_FACTORY = "finetuning_type"
 
 
 def with_switches(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without those that a switch beside them robs of their effect, and with the defaults of what is on."""
+    """Return settings without those that a switch beside them robs of their effect, and with the defaults of what is on.
+
+    A default is left out where the setting has a value by another name.
+    """
     result = dict(values)
     for switch in SWITCHES:
         if switch.name in values and values[switch.name] == switch.value:
             kept = {name: value for name, value in result.items() if name not in switch.without_effect}
-            result = {**switch.defaults, **kept}
+            stated = {RENAMED.get(name, (name,)) for name, value in kept.items() if value is not None}
+            defaults = {name: value for name, value in switch.defaults.items() if RENAMED[name] not in stated}
+            result = {**defaults, **kept}
     rank = result.get("lora_rank")
     if _OF_LLAMA_FACTORY in result and result.get("lora_alpha") is None and isinstance(rank, int):
         result["lora_alpha"] = 2 * rank

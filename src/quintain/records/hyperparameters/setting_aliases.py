@@ -37,6 +37,7 @@ from quintain.records.hyperparameters.setting_switches import (
     added_sinks,
     chosen_formats,
     with_bound_of_cispo,
+    with_place_of_kl,
     with_ratio_of_sequences,
 )
 from quintain.records.wording import clip, list_names, nearest, shown
@@ -88,6 +89,7 @@ VALUES: dict[str, dict[Any, Any]] = {
     "param_dtype": _FORMATS,
     **{name: {4: "nf4", 8: "int8"} for name in ("quantization_bit", "quant_bits")},
     "selection_method": {"rejection_sampling": "rejection"},
+    "pissa_init": {True: "pissa", False: None},
     "init_lora_weights": {True: "default", "pissa_niter_4": "pissa", "pissa_niter_16": "pissa"},
     "loss_type": {
         **{f"{name}_pair": name for name in ("exo", "nca", "bco")},
@@ -163,7 +165,8 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     """Yield (canonical name, given name, value) of each setting."""
     for name in values:
         _require_text(name)
-    values = with_ratio_of_sequences(_nested(_without_others(values), {*fields, *GROUPS, *COMPONENTS, *RENAMED}))
+    values = _nested(_without_others(values), {*fields, *GROUPS, *COMPONENTS, *RENAMED})
+    values = with_place_of_kl(with_ratio_of_sequences(values), fields)
     fixed = {name for name in FIXED if _setting_of(fields, name) is None}
     _refuse(values, fixed, fields)
     stated = _stated(with_bound_of_cispo(with_schedule(in_steps(values))), fields)

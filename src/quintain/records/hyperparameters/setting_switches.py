@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.records.hyperparameters.foreign_settings import RENAMED
 from quintain.records.wording import shown
 
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "use_bf16": "bf16", "use_fp16": "fp16"}
@@ -89,3 +90,29 @@ def with_bound_of_cispo(values: Mapping[str, Any]) -> dict[str, Any]:
             f"{shown(bound)}; give 5.0, as its authors do, or clip_high, the distance above 1"
         )
     return {key: value for key, value in values.items() if key not in given} | {"epsilon_high": bound - 1}
+
+
+_KL = "kl_coefficient"
+_LOSS_KL = ("use_kl_loss", "kl_loss_coef")
+
+
+def with_place_of_kl(values: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
+    """Return the settings of PPO, whose KL is in the reward, without the switch of verl that puts it there, or leaves it out.
+
+    verl has the KL in the loss, in the reward, in both or in neither, and in neither by default.
+
+    Raises:
+        InvalidInput: the KL is to be in the loss.
+    """
+    if "kl_target" not in fields:  # of PPO alone
+        return dict(values)
+    for name in _LOSS_KL:
+        if values.get(name):
+            raise InvalidInput(
+                f"`{name}` cannot be {shown(values[name])}: ppo has the KL in the reward; give kl_coefficient, its weight there, or "
+                "train by grpo, which has it in the loss"
+            )
+    rest = {name: value for name, value in values.items() if name not in ("use_kl_in_reward", *_LOSS_KL)}
+    if values.get("use_kl_in_reward") is not False:
+        return rest
+    return {name: value for name, value in rest.items() if RENAMED.get(name) != (_KL,) and name != _KL} | {_KL: 0.0}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from quintain.records.agent import Agent, Sampling
-from quintain.records.hyperparameters.methods import Method, MethodConfig, OnlineConfig
+from quintain.records.hyperparameters.methods import ROLES, Method, MethodConfig, OnlineConfig
 from quintain.records.labels.judging import Endpoint
 from quintain.records.labels.reward import RewardSpec
 from quintain.records.record import Name, Record, Seed
@@ -92,3 +94,28 @@ class EvaluateStage(Record):
 
 
 Stage = Annotated[TrainStage | EvaluateStage, Field(discriminator="kind")]
+
+
+def ancestry(stages: Sequence[Stage], method: str) -> list[int]:
+    """Return the places of the trainings that lead to the agent that a further stage begins with, in order.
+
+    It is the newest agent that acts; for a method whose result does not act, that of the training before it where that one
+    makes the same kind. What values runs or finds tools is no ancestor of an agent that acts.
+
+    Args:
+        stages: Before that stage.
+        method: Of that stage.
+    """
+    trained = [(place, ROLES.get(stage.method)) for place, stage in enumerate(stages) if isinstance(stage, TrainStage)]
+    role = ROLES.get(method)
+    acting = [place for place, made in trained if made is None]
+    alike = [] if role is None else list(takewhile(lambda one: one[1] == role, reversed(trained)))
+    return [*acting, *(place for place, _ in reversed(alike))]
+
+
+def trained_by(stages: Sequence[Stage], place: int) -> list[TrainStage]:
+    """Return the trainings that made the agent of the training at a place, which is the last of them."""
+    own = stages[place]
+    assert isinstance(own, TrainStage)
+    before = (stages[one] for one in ancestry(stages[:place], own.method))
+    return [*(stage for stage in before if isinstance(stage, TrainStage)), own]

@@ -135,6 +135,8 @@ def resolve_agent(services: Services, reference: str) -> Agent:
         Refused: a folder outside the allowed roots, or a Hub name without the operator's permission.
     """
     reference = reference.removeprefix("agent://").removeprefix("job://")  # `resource_uri` of results
+    if (planned := services.planned.get(reference.removeprefix("agent:"))) is not None:
+        return planned
     if reference.startswith(ENDPOINT):
         return store_base(services, _agent_of_endpoint(services, reference.removeprefix(ENDPOINT)))
     if reference == EXPERT:
@@ -179,13 +181,13 @@ def require_policy(agent: Agent, purpose: str) -> Agent:
     """
     if agent.role == "policy":
         return agent
-    does, use = "finds tools", Hint(f"environment 'quintain/tools-1k?retriever={agent.id}'")
+    does, use = "finds tools", Hint(f"environment 'quintain/tools-1k?retriever={agent.id_or_name}'")
     if agent.role != "retriever":
         does = f"scores {'steps' if agent.role == 'step_model' else 'whole runs'}"
-        use = Hint(call("score_trajectories", scorer=agent.id, filter=...), " or as reward_model of method grpo")
-    what = (
-        f"{agent.id} is a {agent.role.replace('_', ' ')}: it {does} and cannot {purpose}; name a policy, and use it in "
-    )
+        use = Hint(
+            call("score_trajectories", scorer=agent.id_or_name, filter=...), " or as reward_model of method grpo"
+        )
+    what = f"{agent.id_or_name} is a {agent.role.replace('_', ' ')}: it {does} and cannot {purpose}; name a policy, and use it in "
     raise InvalidInput(Hint(what, use), code="not_a_policy")
 
 
@@ -319,7 +321,8 @@ def require_reward_model(agent: Agent, purpose: str) -> Agent:
     if agent.role not in ("reward_model", "step_model"):
         raise InvalidInput(
             Hint(
-                f"{agent.id} is a {agent.role} and cannot {purpose}; name an agent that was trained with method 'reward' or 'prm' (",
+                f"{agent.id_or_name} is a {agent.role} and cannot {purpose}; name an agent that was trained with method 'reward' or "
+                "'prm' (",
                 call("list_library", kind="agents"),
                 " shows each agent's role)",
             ),
@@ -337,8 +340,8 @@ def retriever_folder(agent: Agent) -> str:
     if agent.role != "retriever":
         raise InvalidInput(
             Hint(
-                f"expected an agent of method 'retriever' to find tools, got {agent.id}, a {agent.role.replace('_', ' ')}; train one "
-                "on recorded calls: ",
+                f"expected an agent of method 'retriever' to find tools, got {agent.id_or_name}, a {agent.role.replace('_', ' ')}; "
+                "train one on recorded calls: ",
                 call("start_training", method="retriever", model="starter", dataset_id=...),
             ),
             code="not_a_retriever",

@@ -6,6 +6,7 @@ Only the command line and the facade take them: their caller is the user, so the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from quintain.records.agent import Agent
 from quintain.records.hyperparameters.foreign_settings import DATASETS
 from quintain.records.hyperparameters.methods import DATASET_KINDS, ROLES, TrainingConfig
 from quintain.records.jobs.job import RecipeSpec
-from quintain.records.jobs.recipe import EvaluateStage, Stage, TrainStage
+from quintain.records.jobs.recipe import EvaluateStage, Stage, TrainStage, ancestry
 from quintain.records.text import require_clean
 from quintain.records.wording import explain, shown
 from quintain.tools.evaluation.environment_references import require_opponent, task_count, usable_reference
@@ -199,6 +200,7 @@ def _stage(
 ) -> Stage:
     """Return a stage of a recipe that begins with an agent, whose adapter and tokens decide settings and teachers."""
     where = f"stages[{len(before)}]"
+    services = replace(services, planned=_planned(before, agent))
     try:
         method = _method_of(document)
         if method == "evaluate":
@@ -210,8 +212,8 @@ def _stage(
             return stage.model_copy(update={"n_tasks": n_tasks, "sampling": sampling})
         refuse_unknown("the stage", document, dict.fromkeys(_TRAIN_STAGE))
         config = read_hyperparameters(method, _hyperparameters(document))
-        if earlier := [stage.config for stage in before if isinstance(stage, TrainStage)]:
-            config = _going_on(config, earlier)
+        if earlier := [before[place] for place in ancestry(before, method)]:
+            config = _going_on(config, [stage.config for stage in earlier if isinstance(stage, TrainStage)])
             agent = agent.model_copy(update={"model": agent.model.model_copy(update={"adapter": None})})
         source, reward = _source(method, document, folder), document.get("reward")
         inputs = training_inputs(services, method, config, agent, source, reward, make=make)
@@ -223,6 +225,16 @@ def _stage(
         raise InvalidInput(explain(error, where)) from None
     except (InvalidInput, NotFound) as error:
         raise type(error)(f"{where}: {error.message}", code=error.code) from None
+
+
+def _planned(stages: Sequence[Stage], start: Agent) -> dict[str, Agent]:
+    """Return the agents that stages keep under a name and later ones may name, each with the tokens and the base of the start.
+
+    A retriever is none of them: the environment that it is named in needs its files.
+    """
+    kept = [stage for stage in stages if isinstance(stage, TrainStage) and stage.agent is not None]
+    named = {stage.agent or "": ROLES.get(stage.method, "policy") for stage in kept}
+    return {name: Agent(name=name, model=start.model, role=role) for name, role in named.items() if role != "retriever"}
 
 
 def _played(services: Services, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,17 +266,22 @@ def _going_on(config: TrainingConfig, earlier: Sequence[TrainingConfig]) -> Trai
 
 
 def _require_actors(stages: Sequence[Stage]) -> None:
-    """Refuse a stage that lets an agent act, or learn to, which an earlier stage has trained for another role."""
-    role = None
+    """Refuse a stage behind one whose agent cannot act, where it would measure that agent, or leave it unused."""
+    before, role = None, None
     for index, stage in enumerate(stages):
         wanted = ROLES.get(stage.method) if isinstance(stage, TrainStage) else None
-        if role is not None and wanted != role:
-            raise InvalidInput(
-                f"stages[{index}]: a stage before makes a {role.replace('_', ' ')}, which cannot act; end the "
-                "recipe there, and start another one from a policy",
-                code="not_a_policy",
-            )
-        role = wanted
+        if role is not None and before is not None and wanted != role:
+            made = f"stages[{index}]: the stage before makes a {role.replace('_', ' ')}, which cannot act"
+            if isinstance(stage, EvaluateStage):
+                raise InvalidInput(f"{made}; put the evaluation before that stage", code="not_a_policy")
+            if before.agent is None:
+                raise InvalidInput(
+                    f"{made}, and this one begins with the agent before it; give that stage agent: NAME, and name it here, as "
+                    "reward_model or as agent:NAME in `reward`, or end the recipe there",
+                    code="not_a_policy",
+                )
+        if isinstance(stage, TrainStage):
+            before, role = stage, wanted
 
 
 def _kept(stages: Sequence[Stage], name: str) -> tuple[Stage, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from quintain.errors import InvalidInput, NotFound
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
-from quintain.records.hyperparameters.methods import EWCConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import ROLES, EWCConfig, TrainingConfig
 from quintain.records.jobs.job import RecipeSpec
 from quintain.records.jobs.recipe import EarlierSkill, Stage, TrainStage
 from quintain.records.wording import shown
@@ -171,7 +171,8 @@ def _require_same_adapter(start: Agent, kept: Agent) -> None:
 
 def _require_adapter_stages(before: Sequence[Stage], start: Agent) -> None:
     """Refuse EWC on adapters in a recipe unless all trainings since the skill trained the same adapter."""
-    if any(isinstance(one, TrainStage) and one.config.lora is None for one in before):
+    acting = (one for one in before if isinstance(one, TrainStage) and one.method not in ROLES)
+    if any(one.config.lora is None for one in acting):
         raise _new_adapters("a stage before, which trains all weights,")
 
 

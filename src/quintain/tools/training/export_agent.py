@@ -22,6 +22,7 @@ from quintain.records.jobs.handover import (
     TrainingDataset,
 )
 from quintain.records.jobs.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
+from quintain.records.jobs.recipe import trained_by
 from quintain.tools.data.lineage import require_no_forgotten_sources
 from quintain.tools.evaluation.compared_agents import ancestors_of
 from quintain.tools.jobs.jobs import start
@@ -140,10 +141,9 @@ def _methods(spec: JobSpec | None, stage: str) -> tuple[str, ...]:
     if isinstance(spec, EvolveSpec):
         return ("evolve", spec.config.train)
     if isinstance(spec, RecipeSpec):
-        labels = [one.label for one in spec.stages]
-        label = stage.partition("-")[2]
-        stages = spec.stages[: labels.index(label) + 1] if label in labels else spec.stages
-        return tuple(one.method for one in stages if one.kind == "train")
+        trainings = [place for place, one in enumerate(spec.stages) if one.kind == "train"]
+        place = int(stage.partition("-")[0]) if stage else trainings[-1]
+        return tuple(one.method for one in trained_by(spec.stages, place))
     return ()
 
 

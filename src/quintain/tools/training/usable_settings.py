@@ -275,7 +275,7 @@ def reward_agent(services: Services, config: TrainingConfig) -> Agent | None:
     if config.step_level and agent.role == "reward_model":
         raise InvalidInput(
             Hint(
-                f"step_level is true, but {agent.id} values whole runs and not steps: set step_level to false, or name "
+                f"step_level is true, but {agent.id_or_name} values whole runs and not steps: set step_level to false, or name "
                 "an agent of ",
                 call("start_training", method="prm", dataset_id=...),
                 " as reward_model",

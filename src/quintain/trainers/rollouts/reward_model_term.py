@@ -98,9 +98,11 @@ class RewardModelTerm:
         if not kept:
             return None, []
         tasks, values = [reward for _, reward, _ in kept], [value.value for *_, value in kept]
-        self.terms[group.key] = {"reward_task": mean_of(tasks), "reward_model": mean_of(values)}
-        steps = tuple(_step_values(run, value) for run, _, value in kept)
         alpha, beta = self.config.alpha, self.config.beta
+        # With alpha 0 a run needs no verdict, and one without has a task reward of 0 that means nothing.
+        known = [reward for run, reward, _ in kept if alpha or run.outcome.status.verdict is not None]
+        self.terms[group.key] = {"reward_task": mean_of(known), "reward_model": mean_of(values)}
+        steps = tuple(_step_values(run, value) for run, _, value in kept)
         rewards = tuple(alpha * task + beta * value for task, value in zip(tasks, values, strict=True))
         update: dict[str, Any] = {"trajectories": tuple(run for run, *_ in kept), "rewards": rewards}
         # A reward model of whole runs values no steps: those of the dataset stay, of the runs that stay.

@@ -13,22 +13,22 @@ from typing import Any
 from quintain.jobs.directory import STAGES
 from quintain.records.agent import Agent
 from quintain.records.jobs.job import EvaluateSpec, JobResult, RecipeSpec, TrainSpec, TrajectorySet
-from quintain.records.jobs.recipe import Stage, TrainingInputs, TrainStage
+from quintain.records.jobs.recipe import Stage, TrainingInputs, TrainStage, ancestry, trained_by
 from quintain.records.protocols import Reporter
+from quintain.records.seeds import stable_seed
 from quintain.worker.stages import Span, StageResult, run_stage
 
 
 def run(spec: RecipeSpec, directory: Path, reporter: Reporter) -> JobResult:
     """Run the remaining stages and output the agents."""
     Path(spec.output_dir).mkdir(parents=True, exist_ok=True)
-    agent = spec.agent
     done: list[StageResult] = []
     for index, stage in enumerate(spec.stages):
         folder = directory / STAGES / f"{index:02d}-{stage.label}"
         before = sum(result.steps for result in done)
         after = sum(later.planned_steps for later in spec.stages[index + 1 :])
         finished = run_stage(
-            _spec_of(spec, _with_kept_agent(stage, spec, done), agent, folder.name),
+            _spec_of(spec, _with_earlier_agents(stage, spec, done), _start(stage, spec, done), folder.name, index),
             folder,
             reporter,
             Span(before, stage.planned_steps, after),
@@ -37,27 +37,47 @@ def run(spec: RecipeSpec, directory: Path, reporter: Reporter) -> JobResult:
         if finished is None:
             return JobResult(report={"stages": _report(spec, done)})
         done.append(finished)
-        if finished.agent is not None:
-            agent = finished.agent
-            if _is_kept(spec, index):  # repeated on resume: the store identifies it by its stage
-                reporter.output("agent", agent)
+        if finished.agent is not None and _is_kept(spec, index):
+            reporter.output("agent", finished.agent)  # repeated on resume: the store identifies it by its stage
     return _conclude(spec, directory.name, done)
 
 
-def _with_kept_agent(stage: Stage, spec: RecipeSpec, done: Sequence[StageResult]) -> Stage:
-    """Return the stage with the agent of the earlier stage whose skill it keeps, if it names one."""
-    if not isinstance(stage, TrainStage) or stage.earlier is None or stage.earlier.stage is None:
-        return stage
-    agents = {
-        before.label: result.agent
-        for before, result in zip(spec.stages, done, strict=False)
-        if isinstance(before, TrainStage)
-    }
-    kept = stage.earlier.model_copy(update={"agent": agents[stage.earlier.stage]})
-    return stage.model_copy(update={"earlier": kept})
+def _start(stage: Stage, spec: RecipeSpec, done: Sequence[StageResult]) -> Agent:
+    """Return the agent that a stage begins with, or evaluates."""
+    places = ancestry(spec.stages[: len(done)], stage.method if isinstance(stage, TrainStage) else stage.kind)
+    return next((agent for place in reversed(places) if (agent := done[place].agent) is not None), spec.agent)
 
 
-def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSpec | EvaluateSpec:
+def _with_earlier_agents(stage: Stage, spec: RecipeSpec, done: Sequence[StageResult]) -> Stage:
+    """Return the stage with the agents that earlier stages made where it names them."""
+    trained = [
+        (one, result.agent) for one, result in zip(spec.stages, done, strict=False) if isinstance(one, TrainStage)
+    ]
+    named = {before.agent: agent for before, agent in trained}
+
+    def found(agent: Agent | None) -> Agent | None:
+        return agent if agent is None or agent.id is not None else named.get(agent.name, agent)
+
+    if not isinstance(stage, TrainStage):
+        return stage.model_copy(update={"opponent": found(stage.opponent)})
+    update: dict[str, Any] = {name: found(getattr(stage, name)) for name in ("reward_agent", "teacher_agent")}
+    if stage.reward is not None:
+        parts = tuple(part.model_copy(update={"agent": found(part.agent)}) for part in stage.reward.parts)
+        update["reward"] = stage.reward.model_copy(update={"parts": parts})
+    if stage.earlier is not None and stage.earlier.stage is not None:
+        kept = {before.label: agent for before, agent in trained}[stage.earlier.stage]
+        update["earlier"] = stage.earlier.model_copy(update={"agent": kept})
+    return stage.model_copy(update=update)
+
+
+def _seed(spec: RecipeSpec, index: int) -> int:
+    """Return the seed of a training: another one where an earlier stage acts in its environment, so that it plays other tasks."""
+    environments = [stage.environment for stage in spec.stages[: index + 1] if isinstance(stage, TrainStage)]
+    before = 0 if environments[-1] is None else environments[:-1].count(environments[-1])
+    return stable_seed(spec.seed, "stage", before) if before else spec.seed
+
+
+def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str, index: int) -> TrainSpec | EvaluateSpec:
     """Return a stage as a job spec."""
     if isinstance(stage, TrainStage):
         return TrainSpec(
@@ -66,7 +86,7 @@ def _spec_of(spec: RecipeSpec, stage: Stage, agent: Agent, name: str) -> TrainSp
             name=stage.agent or spec.name,
             output_dir=str(Path(spec.output_dir) / name),
             cache_dir=spec.cache_dir,
-            seed=spec.seed,
+            seed=_seed(spec, index),
             actor_backend=spec.actor_backend,
             mirror=spec.mirror and f"{spec.mirror}/{name}",
         )
@@ -97,7 +117,7 @@ def _is_kept(spec: RecipeSpec, index: int) -> bool:
 def _stage_agent(agent: Agent, spec: RecipeSpec, index: int, folder: Path) -> Agent:
     """Return the stage's agent as it is stored. The last one is the recipe's result."""
     job_id = folder.parents[1].name
-    stages = [stage for stage in spec.stages[: index + 1] if isinstance(stage, TrainStage)]
+    stages = trained_by(spec.stages, index)
     steps = ", ".join(f"{stage.method} on {stage.dataset_id or stage.environment}" for stage in stages)
     is_last = index == _last_training(spec)
     measured = agent.description.partition("; ")[2]  # held-out accuracy of a reward model

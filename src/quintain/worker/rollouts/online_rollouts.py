@@ -21,12 +21,12 @@ from quintain.evaluation.episodes import Episode, EpisodePlan, EpisodeSettings, 
 from quintain.evaluation.turn_counts import TurnCount
 from quintain.jobs.directory import output_records, output_records_at, run_name
 from quintain.records.dataset import GroupRow, StepValues
-from quintain.records.hyperparameters.methods import OnlineConfig, SamplerConfig
+from quintain.records.hyperparameters.methods import GRPOConfig, OnlineConfig, SamplerConfig
 from quintain.records.jobs.job import TrainSpec
 from quintain.records.protocols import Policy, Reporter, TaskSource
 from quintain.records.score import Score
 from quintain.records.seeds import stable_seed
-from quintain.records.trajectory import ROLE, AgentInfo, Task, Trajectory
+from quintain.records.trajectory import ROLE, AgentInfo, OutcomeStatus, Task, Trajectory
 from quintain.scoring.outcomes.answer_scorers import OutcomeScorer
 from quintain.worker.actors.pool import TrainingActors, actors_for
 from quintain.worker.job_inputs import scored_runs
@@ -281,7 +281,7 @@ class Collector:
         return self.sampler
 
     def _groups(self, runs: Sequence[Trajectory], iteration: int) -> list[GroupRow]:
-        """Group runs and rewards by task. Episodes without a verdict are left out and counted."""
+        """Group runs and rewards by task. Episodes without a verdict are left out and counted, unless its weight is 0."""
         members: dict[str, list[tuple[Trajectory, float]]] = {}
         without = []
         scores = self._scores(runs)
@@ -290,6 +290,8 @@ class Collector:
         for run in runs:
             score = scores.get(run.identified().id or "")
             value = reward_of(run) if self.rewards is None else score.value if score else None
+            if value is None and self._is_by_model_alone and run.outcome.status is not OutcomeStatus.ERROR:
+                value = 0.0
             if value is None:
                 without.append((run, score))
             else:
@@ -304,6 +306,11 @@ class Collector:
             )
             for key, group in members.items()
         ]
+
+    @property
+    def _is_by_model_alone(self) -> bool:
+        """Whether only a reward model values runs, so that none needs a verdict."""
+        return isinstance(self.config, GRPOConfig) and self.config.reward_model is not None and not self.config.alpha
 
     def _step_values(self, runs: Sequence[Trajectory], scores: Mapping[str, Score]) -> tuple[StepValues, ...]:
         return step_values(runs, [scores[run.identified().id or ""] for run in runs]) if self.rewards else ()
