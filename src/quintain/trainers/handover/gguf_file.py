@@ -111,7 +111,7 @@ def _write(file: Path, agent: Agent, loaded: LoadedModel, renderer: Renderer, ki
     else:
         rows = loaded.model.get_input_embeddings().weight.shape[0]
         add_vocabulary(writer, tokenizer, find_form(tokenizer, _texts(tokenizer), file.parent), rows)
-    add_special_tokens(writer, tokenizer, sorted(renderer.end_ids), renderer.writer.source)
+    add_special_tokens(writer, renderer)
     add_weights(writer, weights, config, architecture, kind)
     finish(writer)
 
@@ -200,8 +200,6 @@ def _renders_alike(model: LlamaCpp, renderer: Renderer, messages: Sequence[Messa
         prompt = model.prompt(chat, schemas or ())
     except RuntimeError:  # llama.cpp's template engine refuses it
         return False
-    text = renderer.writer.text(messages, PROBE_TOOLS, prompt=True)
-    return text in {
-        prompt,
-        f"{renderer.tokenizer.bos_token}{prompt}",
-    }  # llama.cpp may leave the start token to its tokenizer
+    return model.token_ids(prompt, is_prompt=True) == model.token_ids(
+        renderer.writer.text(messages, PROBE_TOOLS, prompt=True)
+    )

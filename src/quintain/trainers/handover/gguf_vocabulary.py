@@ -17,6 +17,7 @@ import numpy as np
 
 from quintain.errors import Conflict
 from quintain.trainers.handover.llama_cpp import model_served
+from quintain.trainers.rendering.renderer import Renderer
 
 _SPLITTERS = (
     *(
@@ -61,8 +62,12 @@ def add_vocabulary(writer: gguf.GGUFWriter, tokenizer: Any, form: VocabularyForm
     writer.add_token_types(kinds)
 
 
-def add_special_tokens(writer: gguf.GGUFWriter, tokenizer: Any, end_ids: Sequence[int], template: str) -> None:
-    """Add the ids at which text begins, is padded and ends, and the chat template."""
+def add_special_tokens(writer: gguf.GGUFWriter, renderer: Renderer) -> None:
+    """Add the ids at which text begins, is padded and ends, and the chat template.
+
+    llama.cpp and Ollama put the bos token before a prompt exactly where the agent's prompts begin with it.
+    """
+    tokenizer, end_ids = renderer.tokenizer, sorted(renderer.end_ids)
     eos = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else next(iter(end_ids), None)
     others = [i for i in end_ids if i != eos]
     for value, add in (
@@ -74,8 +79,8 @@ def add_special_tokens(writer: gguf.GGUFWriter, tokenizer: Any, end_ids: Sequenc
     ):
         if value is not None:
             add(value)
-    writer.add_add_bos_token(tokenizer.encode("a")[:1] == [tokenizer.bos_token_id])
-    writer.add_chat_template(template)
+    writer.add_add_bos_token(renderer.writer.begins_with_bos)
+    writer.add_chat_template(renderer.writer.source)
 
 
 def copy_vocabulary(writer: gguf.GGUFWriter, base: Path) -> None:

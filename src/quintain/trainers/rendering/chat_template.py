@@ -170,6 +170,12 @@ class ChatTemplate:
     """Ends of an answer and of a turn with calls that it writes only where something follows, as GLM's, which ends a turn by the
     token that opens the next one; else empty."""
 
+    @property
+    def begins_with_bos(self) -> bool:
+        """Whether prompts begin with the tokenizer's bos token."""
+        prompt = self.text([Message(role="user", content="a")], (), prompt=True)
+        return self.encode(prompt)[:1] == [self.tokenizer.bos_token_id]
+
     def chat(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Chat:
         """Return messages as the entries of a chat that the template writes."""
         return self.joined(self.entries(messages, tools))
