@@ -27,6 +27,12 @@ _FILLED = _OPENED.replace(
     _HEADER + "{% if '</think>' not in message.content %}<think>\n\n</think>\n\n{% endif %}{{ message.content }}",
 )
 """The same, with the thinking of the content where it has one."""
+_AGAIN = _OPENED.replace(
+    _HEADER + "{{ message.content }}",
+    _HEADER
+    + "{% if loop.last %}<think>\n{{ message.content }}{% else %}{{ message.content.split('</think>')[-1] }}{% endif %}",
+)
+"""Opens thinking before the last turn, too, even where its content does it, as Nemotron Nano 2 does."""
 _BY_KEY = CHATML_TOOLS.replace(
     _HEADER + "{{", _HEADER + "{% set t = message.reasoning_content %}{{ '{%s}' % t if t }}{{"
 )
@@ -150,12 +156,21 @@ def test_rows_and_caches_end_where_a_turn_rewrites_earlier_text() -> None:
             "<think>\nso 40\n</think>\n\nIt costs 40.<|im_end|>",
         ),
         (_FILLED, "so I look\n</think>\n\nI look.\n<tool_call>", "so 40\n</think>\n\nIt costs 40.<|im_end|>"),
+        (_AGAIN, "so I look\n</think>\n\nI look.\n<tool_call>", "so 40\n</think>\n\nIt costs 40.<|im_end|>"),
         (_BY_KEY, "{so I look}I look.\n<tool_call>", "{so 40}It costs 40.<|im_end|>"),
         (_BY_PART, "[THINK]so I look[/THINK]I look.\n<tool_call>", "[THINK]so 40[/THINK]It costs 40.<|im_end|>"),
         (_KEY_OR_TEXT, "so I look\n\nI look.\n<tool_call>", "{so 40}It costs 40.<|im_end|>"),
         (CHATML_TOOLS, "so I look\n\nI look.\n<tool_call>", "so 40\n\nIt costs 40.<|im_end|>"),
     ],
-    ids=["Qwen 3", "Qwen 3.5", "by a key", "by a part", "by a key, but not beside a call", "does not think"],
+    ids=[
+        "Qwen 3",
+        "Qwen 3.5",
+        "Nemotron Nano 2",
+        "by a key",
+        "by a part",
+        "by a key, but not beside a call",
+        "does not think",
+    ],
 )
 def test_what_an_agent_thought_is_learnt_as_the_thinking_of_the_model(template: str, call: str, answer: str) -> None:
     """A log's `reasoning_content` is its thought; in a rollout a thought is the text that the model wrote before its calls."""
@@ -260,8 +275,16 @@ def test_a_turn_ends_with_its_own_end_token_and_not_with_that_of_the_conversatio
             "{% if add_generation_prompt %}<|answer|>{% endif %}",
             "<|end|>",
         ),
+        (
+            "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}\n{% endfor %}<|start|>assistant\n",
+            "<|start|>",
+        ),
     ],
-    ids=["GLM 5.1 rewrites the thinking of turns that something follows", "Command A opens the next turn in any case"],
+    ids=[
+        "GLM 5.1 rewrites the thinking of turns that something follows",
+        "Command A opens the next turn in any case",
+        "Nemotron Mini does so without an end token",
+    ],
 )
 def test_the_end_of_a_turn_is_found_where_the_text_around_it_changes(template: str, end: str) -> None:
     renderer = renderer_of(

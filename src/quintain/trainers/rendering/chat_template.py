@@ -50,6 +50,8 @@ def turn_of(prompt: str, finished: str, *, before: str, content: str, plain: str
             # The prompt opens and closes an empty thinking; the turn has its own.
             start = max(finished.rfind("<think>", 0, start), len(before))
     turn = finished[start:]
+    if prompt.rstrip().endswith("<think>"):
+        turn = _OPENING_TAG.sub("", turn)  # a template that opens the thinking of its own accord, too
     if "</think>" not in content or "</think>" in turn or not prompt.rstrip().endswith("<think>"):
         return turn
     end = content.rindex("</think>") + len("</think>")

@@ -237,7 +237,10 @@ def _surroundings(template: ChatTemplate) -> tuple[ChatTemplate, tuple[str, str]
     asked, finished = (template.text(chat, PROBE_TOOLS, prompt=False) for chat in (_ASKED, messages))
     if not template.text((*messages, _ASKED[1]), PROBE_TOOLS, prompt=True).startswith(finished):
         ending = asked[len(asked) - shared_prefix(asked[::-1], finished[::-1]) :]
-        template = replace(template, always_prompts=template.spellings.without_first(ending))
+        opening = (
+            ending.lstrip() if template.spellings.opens_with_control_token(ending) else ""
+        )  # no end token before it
+        template = replace(template, always_prompts=template.spellings.without_first(ending) or opening)
     finished = template.text(messages, PROBE_TOOLS, prompt=False)
     kept = common(finished, template.text((*messages, _ASKED[1]), PROBE_TOOLS, prompt=True))
     end = template.spellings.end
