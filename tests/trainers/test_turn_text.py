@@ -303,6 +303,7 @@ def test_the_end_of_a_turn_is_found_where_the_text_around_it_changes(template: s
         ("Q A:<think>\n", "Q A:</think>yes", "yes", "</think>yes"),
         ("Q A:<think>\n\n</think>\n\n", "Q A:<think>\nhm\n</think>\n\nyes", "<think>\nhm\n</think>\n\nyes", None),
         ("Q A:<a>", "Q A:<ab>yes", "yes", "<ab>yes"),
+        ("Q # A:\n", "Q \n\n# A:\nyes", "yes", "yes"),
     ],
 )
 def test_a_turn_begins_where_prompt_and_finished_text_part(

@@ -25,7 +25,8 @@ def turn_of(prompt: str, finished: str, *, before: str, content: str, plain: str
     """Return the agent's text, with its end token.
 
     - Usually it is the text after the prompt.
-    - If a finished turn does not repeat the generation prompt (an opened `<think>`), it is the text after the common prefix.
+    - If a finished turn does not repeat the generation prompt (an opened `<think>`), it is the text after the common prefix, and
+      after the header.
     - If the template rewrites earlier turns when a later one follows (without their thinking), it is the text after the last
       header.
     - Thinking that the template omits is restored where the prompt opens it. Otherwise the model would learn to answer inside
@@ -49,6 +50,10 @@ def turn_of(prompt: str, finished: str, *, before: str, content: str, plain: str
         elif "</think>" in prompt[start:] and "</think>" in finished[start:]:
             # The prompt opens and closes an empty thinking; the turn has its own.
             start = max(finished.rfind("<think>", 0, start), len(before))
+        elif (header := prompt[start:].strip()) and finished[start:].lstrip().startswith(header):
+            # Both have the header, with other white space before it.
+            start = finished.index(header, start) + len(header)
+            start += shared_prefix(finished[start:], prompt[len(prompt.rstrip()) :])
     turn = finished[start:]
     if prompt.rstrip().endswith("<think>"):
         turn = _OPENING_TAG.sub("", turn)  # a template that opens the thinking of its own accord, too
