@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -99,6 +100,15 @@ def test_gaps_in_the_weights_are_refused_not_filled(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(InvalidInput, match=f"model_mismatch.*{removed}"):
         load_model(ref(folder))
+
+
+def test_weights_without_a_place_in_the_model_are_a_warning(folder: Path) -> None:
+    """transformers computes without them, as without the last layers, or the biases, of another configuration."""
+    config = json.loads((folder / "config.json").read_text())
+    fewer = {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
+    (folder / "config.json").write_text(json.dumps(config | fewer))
+    (warning,) = load_model(ref(folder)).warnings
+    assert re.search(r"has no place for 11 of its weights, first model\.layers\.1\.", warning)
 
 
 @pytest.mark.parametrize(
