@@ -127,6 +127,23 @@ def test_a_turn_closes_the_thinking_that_its_prompt_opens_and_parses_back() -> N
     assert renderer.parse("\n</think>\n\nIt costs 40.").thought == "It costs 40."
 
 
+def test_other_thinking_than_that_of_tags_is_closed_too_where_the_prompt_opens_it() -> None:
+    """As Cohere's reasoning models open theirs; a turn with thinking closes it itself."""
+    thinking = "{{ '<|hm|>%s<|so|>' % message.reasoning_content if message.reasoning_content }}"
+    template = CHATML_TOOLS.replace(_HEADER + "{{ message.content }}", _HEADER + thinking + "{{ message.content }}")
+    asked = "{%- if add_generation_prompt %}" + _HEADER
+    renderer = renderer_of(template.replace(asked, asked + "<|hm|>"), "<|hm|>", "<|so|>")
+    thought = episode(2).steps[2].model_copy(update={"message": "I look."})
+    mute = thought.model_copy(update={"thought": None})
+    for step, opening in ((thought, "look it up 0<|so|>I look.\n"), (mute, "<|so|>I look.\n")):
+        run = episode(2).model_copy(update={"steps": (*episode(2).steps[:2], step, episode(2).steps[3])})
+        call, answer = turns(renderer, renderer.render(run, 4096).rows)
+        assert call.startswith(opening + "<tool_call>")
+        assert answer == "<|so|>It costs 40.<|im_end|>"
+    read = renderer.parse(call.removesuffix("<|im_end|>"), TOOLS)
+    assert (read.thought, read.actions) == ("I look.", mute.actions)
+
+
 def test_observations_are_never_supervised_where_a_turn_strips_thinking_before_it() -> None:
     renderer = renderer_of(_LATEST)
     rows = renderer.render(thinking_episode(), 4096).rows

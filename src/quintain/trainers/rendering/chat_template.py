@@ -151,6 +151,8 @@ class ChatTemplate:
     thinking: ThinkingPlace = ""
     thinks_beside_text: bool = True
     """Whether it takes thinking and text of a turn with a call, as that of gpt-oss does not."""
+    closes_thinking: str = ""
+    """Text that closes the thinking which the prompt opens, where a turn without thinking does not, as Cohere's; else empty."""
     content_as_parts: bool = False
     """Whether it takes content as a list of parts, as those of models with images do that ignore text alone."""
     lists_tools: bool = False
@@ -278,6 +280,8 @@ class ChatTemplate:
             text = put_back(content, text, prompt, apart=not self.spellings.opens_with_control_token(text))
         if prompt.rstrip().endswith("<think>") and "</think>" not in text:
             text = f"\n</think>\n\n{text}"  # or the model would learn to answer inside its thinking
+        if self.closes_thinking.strip() not in text:
+            text = self.closes_thinking + text
         return Turn(prompt, finished, text, whole)
 
     def encode(self, text: str, *, after: str = "") -> list[int]:
