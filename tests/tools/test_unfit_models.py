@@ -49,7 +49,7 @@ from quintain.tools.training.requests import Request, require_intact
 from quintain.tools.training.start import start_evolution, start_training
 from quintain.trainers.models.loading import auto_class
 from terminal import quintain
-from tiny_models import save_tiny_model
+from tiny_models import save_tiny_model, tiny_tokenizer
 from tools.dict_calls import Caller
 from tools.stored_records import add_runs, error_of, freeze_rows, freeze_runs, write_rows
 from trajectory_runs import answer, run, user
@@ -256,6 +256,17 @@ def test_embeddings_that_the_whole_model_ties_need_no_output_layer_whatever_its_
     """As transformers saves models of the kind of Mistral 3."""
     configured(save_tiny_model(inbox / "m", hidden=16), text_config={"tie_word_embeddings": False})
     register_agent(services, "reads-images", "m")
+
+
+def test_an_added_pad_token_needs_no_embedding_and_another_token_does(services: Services, inbox: Path) -> None:
+    folder = save_tiny_model(inbox / "m", hidden=16)
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})
+    tokenizer.save_pretrained(folder)
+    register_agent(services, "padded", "m")
+    tokenizer.add_tokens(["<call>"])
+    tokenizer.save_pretrained(folder)
+    assert error_of(register_agent, services, "again", "m").code == "model_mismatch"
 
 
 def test_the_listed_types_are_the_causal_models_of_transformers() -> None:

@@ -159,6 +159,14 @@ def test_a_prompt_of_the_file_begins_with_bos_once_where_the_agents_does(tmp_pat
     assert begun == (template is None)
 
 
+def test_a_pad_token_without_an_embedding_stays_out_of_the_file(tmp_path: Path) -> None:
+    agent = saved_model(tmp_path / "model", "qwen2")
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})
+    tokenizer.save_pretrained(tmp_path / "model")
+    assert export(agent, tmp_path / "out", "f16")["parity"]["equal_renderings"] == 2
+
+
 def test_of_a_model_that_reads_images_the_part_for_text_is_written(tmp_path: Path) -> None:
     (architecture,) = [one for one in TINY if one.title == "Mistral 3"]
     tokenizer = tiny_tokenizer()

@@ -150,6 +150,10 @@ def test_a_tokenizer_with_more_tokens_than_embeddings_is_refused(folder: Path) -
     tokenizer.save_pretrained(folder)
     with pytest.raises(InvalidInput, match=r"expected at most .* embeddings"):
         load_model(ref(folder))
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})  # never read: rows are padded without it
+    tokenizer.save_pretrained(folder)
+    assert load_model(ref(folder)).tokenizer.pad_token == "[PAD]"
 
 
 def test_remote_code_is_never_run(folder: Path, tmp_path: Path) -> None:

@@ -124,14 +124,16 @@ def _candidates(tokenizer: Any) -> Iterator[VocabularyForm]:
 
 
 def _tokens(tokenizer: Any, rows: int) -> tuple[list[str], list[int]]:
-    names, kinds = [f"[PAD{i}]" for i in range(rows)], [int(gguf.TokenType.UNUSED)] * rows
+    """Return the names and kinds of the tokens that the model has embeddings of; an added pad token may have none."""
+    count = max(rows, len(tokenizer))
+    names, kinds = [f"[PAD{i}]" for i in range(count)], [int(gguf.TokenType.UNUSED)] * count
     for name, i in tokenizer.get_vocab().items():
         names[i] = name
         kinds[i] = int(gguf.TokenType.BYTE if _is_byte(name) else gguf.TokenType.NORMAL)
     for i, token in tokenizer.added_tokens_decoder.items():
         names[i] = token.content
         kinds[i] = int(gguf.TokenType.CONTROL if token.special else gguf.TokenType.USER_DEFINED)
-    return names, kinds
+    return names[:rows], kinds[:rows]
 
 
 def _is_byte(name: str) -> bool:

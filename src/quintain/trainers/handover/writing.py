@@ -218,11 +218,12 @@ def _generation(before: Any, loaded: LoadedModel, renderer: Renderer, sampling: 
     ends = end_ids(loaded.model, renderer)
     warm = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
     warm |= {"min_p": sampling.min_p} if sampling.min_p else {}
-    pad = getattr(before, "pad_token_id", None)
+    pad, rows = getattr(before, "pad_token_id", None), loaded.model.get_input_embeddings().weight.shape[0]
+    own = loaded.tokenizer.pad_token_id
     return GenerationConfig(
         bos_token_id=loaded.tokenizer.bos_token_id,
         eos_token_id=sorted(ends) or None,
-        pad_token_id=loaded.tokenizer.pad_token_id if pad is None else pad,
+        pad_token_id=(own if own is not None and own < rows else min(ends, default=None)) if pad is None else pad,
         max_new_tokens=sampling.max_new_tokens,
         do_sample=sampling.temperature > 0,
         **(warm if sampling.temperature > 0 else {}),

@@ -110,13 +110,14 @@ def _require_tokenizer(folder: Path, rows: int) -> None:
     if not path.is_file() or (about := path.stat()).st_size > _MAX_TOKENIZER:
         return
     try:
-        found = _tokens(path, about.st_size, about.st_mtime_ns)
+        found, added = _tokens(path, about.st_size, about.st_mtime_ns)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise InvalidInput(
             f"cannot read tokenizer.json in the folder {folder.name!r}; copy it again from the original",
             code="model_damaged",
         ) from None
-    if found > rows:
+    spare = [name for name, i in added if i >= rows]
+    if found > rows + (spare == [_pad_token(folder)]):  # which is never read
         raise InvalidInput(
             f"expected at most {rows:,} tokens, the model's embeddings, got {found:,} in the tokenizer of the folder "
             f"{folder.name!r}; copy the tokenizer files from the model's own folder",
@@ -125,9 +126,18 @@ def _require_tokenizer(folder: Path, rows: int) -> None:
 
 
 @lru_cache(maxsize=16)
-def _tokens(path: Path, _size: int, _mtime_ns: int) -> int:
-    """Return the number of tokens; the file is read again only after it has changed."""
+def _tokens(path: Path, _size: int, _mtime_ns: int) -> tuple[int, list[tuple[str, int]]]:
+    """Return the number of tokens, and the added ones with their ids; the file is read again only after it has changed."""
     whole = read_object(path, _MAX_TOKENIZER)
     known = whole["model"]["vocab"]
     vocabulary = set(known) if isinstance(known, Mapping) else {token for token, _ in known}
-    return len(vocabulary | {token["content"] for token in whole["added_tokens"]})
+    added = [(token["content"], token["id"]) for token in whole["added_tokens"]]
+    return len(vocabulary | {name for name, _ in added}), added
+
+
+def _pad_token(folder: Path) -> str | None:
+    try:
+        pad = read_object(folder / "tokenizer_config.json").get("pad_token")
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+    return pad.get("content") if isinstance(pad, Mapping) else pad
