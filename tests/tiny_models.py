@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 CHATML_TOOLS = """\
@@ -75,6 +75,15 @@ def tiny_tokenizer(
     backend = Tokenizer.from_str(_backend(special, vocab))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eos, bos_token=bos, pad_token=special[0])
     tokenizer.chat_template = template
+    return tokenizer
+
+
+def with_bos_first(tokenizer: Any) -> Any:
+    """The tokenizer, which now begins texts with its first special token, as those of Llama, Gemma and Mistral do."""
+    tokenizer.bos_token = SPECIAL[0]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{SPECIAL[0]} $A", special_tokens=[(SPECIAL[0], tokenizer.bos_token_id)]
+    )
     return tokenizer
 
 

@@ -49,7 +49,7 @@ from quintain.tools.training.requests import Request, require_intact
 from quintain.tools.training.start import start_evolution, start_training
 from quintain.trainers.models.loading import auto_class
 from terminal import quintain
-from tiny_models import save_tiny_model
+from tiny_models import save_tiny_model, tiny_tokenizer
 from tools.dict_calls import Caller
 from tools.stored_records import add_runs, error_of, freeze_rows, freeze_runs, write_rows
 from trajectory_runs import answer, run, user
@@ -217,6 +217,11 @@ def configured(folder: Path, **changes: object) -> None:
         (lambda folder: configured(folder, is_encoder_decoder=True), "unsupported_model", "causal language model"),
         (lambda folder: configured(folder, model_type="chatglm"), "unsupported_model", "without remote code"),
         (_without_head, "model_mismatch", "got 1 of the two; save it by AutoModelForCausalLM"),
+        (
+            lambda folder: configured(folder, num_hidden_layers=3, layer_types=["full_attention"] * 3),
+            "model_mismatch",
+            "expected 3 layers, as config.json says, in the weights of the folder 'm', got 2",
+        ),
         (lambda folder: configured(folder, vocab_size=400), "model_mismatch", "expected at most 400 tokens"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "model_incomplete", "expected tokenizer files"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "model_damaged", "cannot read tokenizer.json"),
@@ -227,6 +232,7 @@ def configured(folder: Path, **changes: object) -> None:
         "encoder-decoder",
         "remote code",
         "head",
+        "layers",
         "embeddings",
         "no tokenizer",
         "tokenizer",
@@ -242,6 +248,25 @@ def test_a_folder_of_no_causal_model_or_of_files_of_several_is_refused_before_a_
     for start in (lambda: register_agent(services, "again", "m"), lambda: evaluate_agent(services, "whole", **ACTING)):
         error = error_of(start)
         assert (error.code, words in error.message) == (code, True), error
+
+
+def test_embeddings_that_the_whole_model_ties_need_no_output_layer_whatever_its_text_part_says(
+    services: Services, inbox: Path
+) -> None:
+    """As transformers saves models of the kind of Mistral 3."""
+    configured(save_tiny_model(inbox / "m", hidden=16), text_config={"tie_word_embeddings": False})
+    register_agent(services, "reads-images", "m")
+
+
+def test_an_added_pad_token_needs_no_embedding_and_another_token_does(services: Services, inbox: Path) -> None:
+    folder = save_tiny_model(inbox / "m", hidden=16)
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})
+    tokenizer.save_pretrained(folder)
+    register_agent(services, "padded", "m")
+    tokenizer.add_tokens(["<call>"])
+    tokenizer.save_pretrained(folder)
+    assert error_of(register_agent, services, "again", "m").code == "model_mismatch"
 
 
 def test_the_listed_types_are_the_causal_models_of_transformers() -> None:

@@ -22,7 +22,7 @@ from quintain.trainers.models.loading import load_model, save_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS
 from quintain.worker.job_kinds.export_agent import run
-from tiny_models import tiny_tokenizer
+from tiny_models import CHATML_TOOLS, tiny_tokenizer, with_bos_first
 
 pytest.importorskip("xllamacpp", reason="llama.cpp runs the files")
 
@@ -51,9 +51,9 @@ def _fewer_tokens(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReques
         monkeypatch.setattr(gguf_file, "_COMPARED", 16)
 
 
-def saved_model(folder: Path, model_type: str, *, scale: float = 0.12, **fields: Any) -> Agent:
+def saved_model(folder: Path, model_type: str, *, scale: float = 0.12, tokenizer: Any = None, **fields: Any) -> Agent:
     """Save a random model far from its initial values, with a tokenizer, and return an agent of it."""
-    tokenizer = tiny_tokenizer()
+    tokenizer = tokenizer or tiny_tokenizer()
     tokens = {
         "vocab_size": len(tokenizer),
         "pad_token_id": 0,
@@ -143,6 +143,28 @@ def test_frequencies_of_a_file_that_are_not_those_of_llama_3_are_refused(tmp_pat
     export(saved_model(tmp_path / "model", "llama", rope_parameters=rope), tmp_path / "out", "f16")
     with pytest.raises(InvalidInput, match=r"unsupported_model.*frequencies of Llama 3\.1 to 3\.3"):
         load_model(ModelRef(source="gguf", path=str(tmp_path / "out" / "clerk-f16.gguf")))
+
+
+@pytest.mark.parametrize("template", [None, CHATML_TOOLS], ids=["base", "a template without bos"])
+def test_a_prompt_of_the_file_begins_with_bos_once_where_the_agents_does(tmp_path: Path, template: str | None) -> None:
+    """Both llama.cpp and Ollama put it before a prompt if the file says so, Ollama also before a template that writes it."""
+    agent = saved_model(tmp_path / "model", "qwen2", tokenizer=with_bos_first(tiny_tokenizer(template)))
+    report = export(agent, tmp_path / "out", "f16")
+    assert report["parity"]["equal_renderings"] == 2
+    assert not any("renders" in note for note in report["notes"])
+    modelfile = (tmp_path / "out" / "Modelfile").read_text()
+    assert "<|endoftext|>" not in modelfile.partition("TEMPLATE")[2]
+    with model_served(tmp_path / "out" / "clerk-f16.gguf", context_tokens=64) as served:
+        begun = served.token_ids("a", is_prompt=True) != served.token_ids("a")
+    assert begun == (template is None)
+
+
+def test_a_pad_token_without_an_embedding_stays_out_of_the_file(tmp_path: Path) -> None:
+    agent = saved_model(tmp_path / "model", "qwen2")
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})
+    tokenizer.save_pretrained(tmp_path / "model")
+    assert export(agent, tmp_path / "out", "f16")["parity"]["equal_renderings"] == 2
 
 
 def test_of_a_model_that_reads_images_the_part_for_text_is_written(tmp_path: Path) -> None:

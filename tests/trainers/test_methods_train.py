@@ -20,7 +20,7 @@ from quintain.trainers.models.loading import load_model
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.run_setup import Data
 from quintain.trainers.train import train
-from tiny_models import tiny_tokenizer
+from tiny_models import tiny_tokenizer, with_bos_first
 from trainers.episodes import episode
 from trainers.runs import LORA, Killed, Recorder, as_sampled, metric, resumed, rows_for, run, run_of, same, spec
 
@@ -171,6 +171,13 @@ def test_plain_text_is_learnt_to_the_last_token_and_spelt_control_tokens_stay_te
     assert [i for i in ids if i in tokenizer.added_tokens_decoder] == [tokenizer.eos_token_id]
     assert ids[-1] == tokenizer.eos_token_id
     assert tokenizer.decode(ids[:-1]) == spelt
+    tokenizer = with_bos_first(tokenizer)
+    wide, narrow = (ExampleMaker.of(tokenizer, "auto", CONFIGS["pretrain"](), length) for length in (1024, 64))
+    (begun,), (parts,) = (maker.make([TextRow(text=long)]).examples for maker in (wide, narrow))
+    assert begun.rows[0].token_ids.tolist() == [tokenizer.bos_token_id, *whole.rows[0].token_ids.tolist()]
+    assert {int(row.token_ids[0]) for row in parts.rows} == {tokenizer.bos_token_id}
+    assert parts.n_supervised == begun.n_supervised == whole.n_supervised + 1
+    assert [row.supervised[1] for row in parts.rows] == [True] + [False] * (len(parts.rows) - 1)
 
 
 def test_rows_without_an_example_are_counted_and_reported(model_folder: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -101,6 +102,15 @@ def test_gaps_in_the_weights_are_refused_not_filled(folder: Path) -> None:
         load_model(ref(folder))
 
 
+def test_weights_without_a_place_in_the_model_are_a_warning(folder: Path) -> None:
+    """transformers computes without them, as without the last layers, or the biases, of another configuration."""
+    config = json.loads((folder / "config.json").read_text())
+    fewer = {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
+    (folder / "config.json").write_text(json.dumps(config | fewer))
+    (warning,) = load_model(ref(folder)).warnings
+    assert re.search(r"has no place for 11 of its weights, first model\.layers\.1\.", warning)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -140,6 +150,10 @@ def test_a_tokenizer_with_more_tokens_than_embeddings_is_refused(folder: Path) -
     tokenizer.save_pretrained(folder)
     with pytest.raises(InvalidInput, match=r"expected at most .* embeddings"):
         load_model(ref(folder))
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})  # never read: rows are padded without it
+    tokenizer.save_pretrained(folder)
+    assert load_model(ref(folder)).tokenizer.pad_token == "[PAD]"
 
 
 def test_remote_code_is_never_run(folder: Path, tmp_path: Path) -> None:

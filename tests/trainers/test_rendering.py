@@ -19,7 +19,7 @@ from quintain.trainers.data.streams import TokenRow
 from quintain.trainers.rendering import renderer
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rendering.styles import to_chat
-from tiny_models import CHATML_TOOLS, tiny_tokenizer
+from tiny_models import CHATML_TOOLS, tiny_tokenizer, with_bos_first
 from trainers.episodes import TOOLS, episode
 from trainers.templates import (
     FAMILIES,
@@ -208,6 +208,15 @@ def test_a_base_model_takes_the_named_fallback_and_cannot_call_tools_natively() 
     for tokenizer in (renderer.tokenizer, FAMILIES["llama3"].tokenizer()):
         with pytest.raises(InvalidInput, match=r"template_unfit.*'react'"):
             Renderer.of(tokenizer, "tools")
+
+
+def test_a_base_model_whose_tokenizer_begins_texts_with_bos_reads_it_first() -> None:
+    """Gemma 3 270M predicts a text without it at 6.2 nats a token, with it at 2.3. A chat template decides itself."""
+    base, chat = (Renderer.of(with_bos_first(tiny_tokenizer(template))) for template in (None, CHATML_TOOLS))
+    for of, expected in ((base, True), (chat, False)):
+        (row,) = of.render(episode(2), 4096).rows
+        assert of.writer.begins_with_bos == expected
+        assert [*np.flatnonzero(row.token_ids == of.tokenizer.bos_token_id)] == [0] * expected
 
 
 def sampled_as(step: Step, text: str, *, known: bool = True, **changes: Any) -> Step:

@@ -27,6 +27,12 @@ _FILLED = _OPENED.replace(
     _HEADER + "{% if '</think>' not in message.content %}<think>\n\n</think>\n\n{% endif %}{{ message.content }}",
 )
 """The same, with the thinking of the content where it has one."""
+_AGAIN = _OPENED.replace(
+    _HEADER + "{{ message.content }}",
+    _HEADER
+    + "{% if loop.last %}<think>\n{{ message.content }}{% else %}{{ message.content.split('</think>')[-1] }}{% endif %}",
+)
+"""Opens thinking before the last turn, too, even where its content does it, as Nemotron Nano 2 does."""
 _BY_KEY = CHATML_TOOLS.replace(
     _HEADER + "{{", _HEADER + "{% set t = message.reasoning_content %}{{ '{%s}' % t if t }}{{"
 )
@@ -121,6 +127,23 @@ def test_a_turn_closes_the_thinking_that_its_prompt_opens_and_parses_back() -> N
     assert renderer.parse("\n</think>\n\nIt costs 40.").thought == "It costs 40."
 
 
+def test_other_thinking_than_that_of_tags_is_closed_too_where_the_prompt_opens_it() -> None:
+    """As Cohere's reasoning models open theirs; a turn with thinking closes it itself."""
+    thinking = "{{ '<|hm|>%s<|so|>' % message.reasoning_content if message.reasoning_content }}"
+    template = CHATML_TOOLS.replace(_HEADER + "{{ message.content }}", _HEADER + thinking + "{{ message.content }}")
+    asked = "{%- if add_generation_prompt %}" + _HEADER
+    renderer = renderer_of(template.replace(asked, asked + "<|hm|>"), "<|hm|>", "<|so|>")
+    thought = episode(2).steps[2].model_copy(update={"message": "I look."})
+    mute = thought.model_copy(update={"thought": None})
+    for step, opening in ((thought, "look it up 0<|so|>I look.\n"), (mute, "<|so|>I look.\n")):
+        run = episode(2).model_copy(update={"steps": (*episode(2).steps[:2], step, episode(2).steps[3])})
+        call, answer = turns(renderer, renderer.render(run, 4096).rows)
+        assert call.startswith(opening + "<tool_call>")
+        assert answer == "<|so|>It costs 40.<|im_end|>"
+    read = renderer.parse(call.removesuffix("<|im_end|>"), TOOLS)
+    assert (read.thought, read.actions) == ("I look.", mute.actions)
+
+
 def test_observations_are_never_supervised_where_a_turn_strips_thinking_before_it() -> None:
     renderer = renderer_of(_LATEST)
     rows = renderer.render(thinking_episode(), 4096).rows
@@ -150,12 +173,21 @@ def test_rows_and_caches_end_where_a_turn_rewrites_earlier_text() -> None:
             "<think>\nso 40\n</think>\n\nIt costs 40.<|im_end|>",
         ),
         (_FILLED, "so I look\n</think>\n\nI look.\n<tool_call>", "so 40\n</think>\n\nIt costs 40.<|im_end|>"),
+        (_AGAIN, "so I look\n</think>\n\nI look.\n<tool_call>", "so 40\n</think>\n\nIt costs 40.<|im_end|>"),
         (_BY_KEY, "{so I look}I look.\n<tool_call>", "{so 40}It costs 40.<|im_end|>"),
         (_BY_PART, "[THINK]so I look[/THINK]I look.\n<tool_call>", "[THINK]so 40[/THINK]It costs 40.<|im_end|>"),
         (_KEY_OR_TEXT, "so I look\n\nI look.\n<tool_call>", "{so 40}It costs 40.<|im_end|>"),
         (CHATML_TOOLS, "so I look\n\nI look.\n<tool_call>", "so 40\n\nIt costs 40.<|im_end|>"),
     ],
-    ids=["Qwen 3", "Qwen 3.5", "by a key", "by a part", "by a key, but not beside a call", "does not think"],
+    ids=[
+        "Qwen 3",
+        "Qwen 3.5",
+        "Nemotron Nano 2",
+        "by a key",
+        "by a part",
+        "by a key, but not beside a call",
+        "does not think",
+    ],
 )
 def test_what_an_agent_thought_is_learnt_as_the_thinking_of_the_model(template: str, call: str, answer: str) -> None:
     """A log's `reasoning_content` is its thought; in a rollout a thought is the text that the model wrote before its calls."""
@@ -260,8 +292,16 @@ def test_a_turn_ends_with_its_own_end_token_and_not_with_that_of_the_conversatio
             "{% if add_generation_prompt %}<|answer|>{% endif %}",
             "<|end|>",
         ),
+        (
+            "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}\n{% endfor %}<|start|>assistant\n",
+            "<|start|>",
+        ),
     ],
-    ids=["GLM 5.1 rewrites the thinking of turns that something follows", "Command A opens the next turn in any case"],
+    ids=[
+        "GLM 5.1 rewrites the thinking of turns that something follows",
+        "Command A opens the next turn in any case",
+        "Nemotron Mini does so without an end token",
+    ],
 )
 def test_the_end_of_a_turn_is_found_where_the_text_around_it_changes(template: str, end: str) -> None:
     renderer = renderer_of(
@@ -280,6 +320,7 @@ def test_the_end_of_a_turn_is_found_where_the_text_around_it_changes(template: s
         ("Q A:<think>\n", "Q A:</think>yes", "yes", "</think>yes"),
         ("Q A:<think>\n\n</think>\n\n", "Q A:<think>\nhm\n</think>\n\nyes", "<think>\nhm\n</think>\n\nyes", None),
         ("Q A:<a>", "Q A:<ab>yes", "yes", "<ab>yes"),
+        ("Q # A:\n", "Q \n\n# A:\nyes", "yes", "yes"),
     ],
 )
 def test_a_turn_begins_where_prompt_and_finished_text_part(

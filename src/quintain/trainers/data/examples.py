@@ -41,6 +41,7 @@ from quintain.trainers.losses.advantages import group_advantages, step_advantage
 from quintain.trainers.losses.step_weights import cloning_weights, step_weights
 from quintain.trainers.models.value_head import heads_of
 from quintain.trainers.rendering.renderer import Renderer, Rendering
+from quintain.trainers.rendering.styles import begins_with_bos
 from quintain.trainers.rollouts.constraint import constraint_of, cost_of
 
 
@@ -276,20 +277,23 @@ class ExampleMaker:
             yield place, rendering.rows
 
     def text(self, row: TextRow) -> Example | str:
-        """Return plain text in windows that start with the masked last token of the previous one; control tokens are text."""
+        """Return plain text in windows that start with the masked last token of the previous one; control tokens are text.
+
+        Each window begins with the bos token where the tokenizer begins texts with it.
+        """
         tokenizer = self.renderer.tokenizer
+        bos = [tokenizer.bos_token_id] if begins_with_bos(tokenizer) else []
         ids = self.renderer.writer.encode(self.renderer.writer.spellings.defuse(row.text, own=True))
         if tokenizer.eos_token_id is not None:
             ids.append(tokenizer.eos_token_id)
         if len(ids) < 2:
             return "too_short"
-        stride = self.max_length - 1
-        windows = [ids[start : start + self.max_length] for start in range(0, len(ids) - 1, stride)]
-        rows = tuple(
-            token_row(w, [i > 0 for i in range(len(w))], weight=[row.weight * (i > 0) for i in range(len(w))])
-            for w in windows
-        )
-        return Example(rows, (0,) * len(rows))
+        size, rows = self.max_length - len(bos), list[TokenRow]()
+        for start in range(0, len(ids) - 1, size - 1):
+            window = bos + ids[start : start + size]
+            trained = [place > (len(bos) if start else 0) for place in range(len(window))]
+            rows.append(token_row(window, trained, weight=[row.weight * is_trained for is_trained in trained]))
+        return Example(tuple(rows), (0,) * len(rows))
 
     def fits(self, trajectory: Trajectory) -> bool:
         """Whether a run has any token in the loss."""

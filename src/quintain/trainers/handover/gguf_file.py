@@ -83,12 +83,13 @@ def write_gguf(
     loaded = load_model(agent.model, dtype=torch.float32, dequantize=True)
     exact = folder / f"{agent.name}-f16.gguf"
     _write(exact, agent, loaded, renderer, "f16")
-    check = _check(exact, "f16", renderer, probes, own)
+    texts = _texts(renderer.tokenizer, _rows(loaded))
+    check = _check(exact, "f16", renderer, texts, probes, own)
     if kind != "f16":
         exact.unlink()
         file = folder / f"{agent.name}-{kind}.gguf"
         _write(file, agent, loaded, renderer, kind)
-        check = _check(file, kind, renderer, probes, own)
+        check = _check(file, kind, renderer, texts, probes, own)
     config = loaded.model.config
     return check if config.get_text_config() is config else check._replace(notes=(*check.notes, _TEXT_ALONE))
 
@@ -109,21 +110,27 @@ def _write(file: Path, agent: Agent, loaded: LoadedModel, renderer: Renderer, ki
             code="unsupported_model",
         )
     else:
-        rows = loaded.model.get_input_embeddings().weight.shape[0]
-        add_vocabulary(writer, tokenizer, find_form(tokenizer, _texts(tokenizer), file.parent), rows)
-    add_special_tokens(writer, tokenizer, sorted(renderer.end_ids), renderer.writer.source)
+        rows = _rows(loaded)
+        add_vocabulary(writer, tokenizer, find_form(tokenizer, _texts(tokenizer, rows), file.parent), rows)
+    add_special_tokens(writer, renderer)
     add_weights(writer, weights, config, architecture, kind)
     finish(writer)
 
 
-def _texts(tokenizer: Any) -> list[str]:
+def _rows(loaded: LoadedModel) -> int:
+    return int(loaded.model.get_input_embeddings().weight.shape[0])
+
+
+def _texts(tokenizer: Any, rows: int) -> list[str]:
     """Return the probe texts, composed (NFC), for llama.cpp composes none, and the spelling of every special token."""
-    spelled = "".join(token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
+    special = (token for i, token in tokenizer.added_tokens_decoder.items() if i < rows and token.special)
+    spelled = "".join(token.content for token in special)
     return [*(normalize("NFC", text) for text in TEXTS), spelled]
 
 
-def _check(file: Path, kind: GgufType, renderer: Renderer, probes: Probes, own: Measurement) -> GgufCheck:
-    texts = _texts(renderer.tokenizer)
+def _check(
+    file: Path, kind: GgufType, renderer: Renderer, texts: Sequence[str], probes: Probes, own: Measurement
+) -> GgufCheck:
     try:
         with model_served(file, context_tokens=max(map(len, probes.rows)) + 1) as model:
             for text in texts:
@@ -200,8 +207,6 @@ def _renders_alike(model: LlamaCpp, renderer: Renderer, messages: Sequence[Messa
         prompt = model.prompt(chat, schemas or ())
     except RuntimeError:  # llama.cpp's template engine refuses it
         return False
-    text = renderer.writer.text(messages, PROBE_TOOLS, prompt=True)
-    return text in {
-        prompt,
-        f"{renderer.tokenizer.bos_token}{prompt}",
-    }  # llama.cpp may leave the start token to its tokenizer
+    return model.token_ids(prompt, is_prompt=True) == model.token_ids(
+        renderer.writer.text(messages, PROBE_TOOLS, prompt=True)
+    )

@@ -17,6 +17,7 @@ import numpy as np
 
 from quintain.errors import Conflict
 from quintain.trainers.handover.llama_cpp import model_served
+from quintain.trainers.rendering.renderer import Renderer
 
 _SPLITTERS = (
     *(
@@ -61,8 +62,12 @@ def add_vocabulary(writer: gguf.GGUFWriter, tokenizer: Any, form: VocabularyForm
     writer.add_token_types(kinds)
 
 
-def add_special_tokens(writer: gguf.GGUFWriter, tokenizer: Any, end_ids: Sequence[int], template: str) -> None:
-    """Add the ids at which text begins, is padded and ends, and the chat template."""
+def add_special_tokens(writer: gguf.GGUFWriter, renderer: Renderer) -> None:
+    """Add the ids at which text begins, is padded and ends, and the chat template.
+
+    llama.cpp and Ollama put the bos token before a prompt exactly where the agent's prompts begin with it.
+    """
+    tokenizer, end_ids = renderer.tokenizer, sorted(renderer.end_ids)
     eos = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else next(iter(end_ids), None)
     others = [i for i in end_ids if i != eos]
     for value, add in (
@@ -74,8 +79,8 @@ def add_special_tokens(writer: gguf.GGUFWriter, tokenizer: Any, end_ids: Sequenc
     ):
         if value is not None:
             add(value)
-    writer.add_add_bos_token(tokenizer.encode("a")[:1] == [tokenizer.bos_token_id])
-    writer.add_chat_template(template)
+    writer.add_add_bos_token(renderer.writer.begins_with_bos)
+    writer.add_chat_template(renderer.writer.source)
 
 
 def copy_vocabulary(writer: gguf.GGUFWriter, base: Path) -> None:
@@ -119,14 +124,16 @@ def _candidates(tokenizer: Any) -> Iterator[VocabularyForm]:
 
 
 def _tokens(tokenizer: Any, rows: int) -> tuple[list[str], list[int]]:
-    names, kinds = [f"[PAD{i}]" for i in range(rows)], [int(gguf.TokenType.UNUSED)] * rows
+    """Return the names and kinds of the tokens that the model has embeddings of; an added pad token may have none."""
+    count = max(rows, len(tokenizer))
+    names, kinds = [f"[PAD{i}]" for i in range(count)], [int(gguf.TokenType.UNUSED)] * count
     for name, i in tokenizer.get_vocab().items():
         names[i] = name
         kinds[i] = int(gguf.TokenType.BYTE if _is_byte(name) else gguf.TokenType.NORMAL)
     for i, token in tokenizer.added_tokens_decoder.items():
         names[i] = token.content
         kinds[i] = int(gguf.TokenType.CONTROL if token.special else gguf.TokenType.USER_DEFINED)
-    return names, kinds
+    return names[:rows], kinds[:rows]
 
 
 def _is_byte(name: str) -> bool:

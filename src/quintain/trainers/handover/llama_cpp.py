@@ -28,9 +28,9 @@ class LlamaCpp:
     url: str
     key: str
 
-    def token_ids(self, text: str) -> list[int]:
-        """Return the ids of a text, with special tokens where it spells them."""
-        body = {"content": text, "add_special": False, "parse_special": True}
+    def token_ids(self, text: str, *, is_prompt: bool = False) -> list[int]:
+        """Return the ids of a text, with special tokens where it spells them; of a prompt with the bos token, if the file has it."""
+        body = {"content": text, "add_special": is_prompt, "parse_special": True}
         return list(self._post("/tokenize", body)["tokens"])
 
     def logprob(self, ids: Sequence[int], token: int) -> float | None:

@@ -31,7 +31,7 @@ class _Parts(NamedTuple):
 def go_template(renderer: Renderer) -> str | None:
     """Return the template of a Modelfile; None if messages are not written one after the other in a fixed frame.
 
-    Tools are not part of it: they belong into the system message.
+    Tools are not part of it: they belong into the system message. Nor is the bos token, which Ollama puts before each prompt.
     """
     try:
         parts = _measure(renderer)
@@ -41,7 +41,10 @@ def go_template(renderer: Renderer) -> str | None:
         f'{{{{ {"else " if place else ""}if eq .Role "{role}" }}}}{_literal(before)}{{{{ .Content }}}}{_literal(after)}'
         for place, (role, (before, after)) in enumerate(parts.around.items())
     ]
-    return f"{_literal(parts.start)}{{{{ range .Messages }}}}{''.join(cases)}{{{{ end }}}}{{{{ end }}}}{_literal(parts.prompt)}"
+    start = parts.start.removeprefix(renderer.tokenizer.bos_token) if renderer.writer.begins_with_bos else parts.start
+    return (
+        f"{_literal(start)}{{{{ range .Messages }}}}{''.join(cases)}{{{{ end }}}}{{{{ end }}}}{_literal(parts.prompt)}"
+    )
 
 
 def _measure(renderer: Renderer) -> _Parts:

@@ -42,7 +42,7 @@ from quintain.trainers.models.quantization import size_of
 from quintain.trainers.models.tokenizer_files import save_tokenizer
 from quintain.trainers.models.value_head import FILE_NAME, save_head, value_head_detached
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE
+from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, with_bos
 
 _SHARD = "5GB"
 """Maximum size of a weights file; larger weights are split, with an index."""
@@ -218,11 +218,12 @@ def _generation(before: Any, loaded: LoadedModel, renderer: Renderer, sampling: 
     ends = end_ids(loaded.model, renderer)
     warm = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
     warm |= {"min_p": sampling.min_p} if sampling.min_p else {}
-    pad = getattr(before, "pad_token_id", None)
+    pad, rows = getattr(before, "pad_token_id", None), loaded.model.get_input_embeddings().weight.shape[0]
+    own = loaded.tokenizer.pad_token_id
     return GenerationConfig(
         bos_token_id=loaded.tokenizer.bos_token_id,
         eos_token_id=sorted(ends) or None,
-        pad_token_id=loaded.tokenizer.pad_token_id if pad is None else pad,
+        pad_token_id=(own if own is not None and own < rows else min(ends, default=None)) if pad is None else pad,
         max_new_tokens=sampling.max_new_tokens,
         do_sample=sampling.temperature > 0,
         **(warm if sampling.temperature > 0 else {}),
@@ -236,7 +237,7 @@ def _write_tokenizer(agent: Agent, folder: Path) -> None:
     """
     tokenizer = open_tokenizer(agent.model).tokenizer
     if not getattr(tokenizer, "chat_template", None):
-        tokenizer.chat_template = FALLBACK_TEMPLATE
+        tokenizer.chat_template = with_bos(FALLBACK_TEMPLATE, tokenizer)
     save_tokenizer(tokenizer, folder)
     if agent.role == "retriever":
         write_pooling(folder, *read_pooling(Path(agent.model.own_path)))
@@ -276,5 +277,5 @@ def _template(renderer: Renderer, agent: Agent) -> dict[str, Any]:
         "end_token_ids": ends,
         "end_tokens": [renderer.decode([i]) for i in ends],
         "fingerprint": renderer.fingerprint,
-        "is_fallback": renderer.writer.source == FALLBACK_TEMPLATE,
+        "is_fallback": renderer.writer.source.endswith(FALLBACK_TEMPLATE),
     }

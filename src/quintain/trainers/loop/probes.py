@@ -21,6 +21,7 @@ from quintain.trainers.acting.policy import LocalPolicy
 from quintain.trainers.models.loading import LoadedModel, eval_mode
 from quintain.trainers.rendering.call_parsing import TurnReader
 from quintain.trainers.rendering.renderer import Renderer
+from quintain.trainers.rendering.styles import with_bos
 
 _COUNT = 4
 _SAMPLING = Sampling(temperature=0.0, max_new_tokens=64)
@@ -86,7 +87,8 @@ class Probes:
         """Choose up to 4 different random openings; the same rows and seed give the same ones."""
         plain = bool(rows) and isinstance(rows[0], TextRow)
         if plain:
-            writer = replace(renderer.writer, source=_AS_WRITTEN, without_tools="", style="react", has_system_role=True)
+            source = with_bos(_AS_WRITTEN, renderer.tokenizer)
+            writer = replace(renderer.writer, source=source, without_tools="", style="react", has_system_role=True)
             renderer = replace(renderer, writer=writer, reader=TurnReader("react"))
         order = list(range(len(rows)))
         random.Random(seed).shuffle(order)

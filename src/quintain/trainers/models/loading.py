@@ -113,7 +113,7 @@ def load_model(
     dtype = dtype or (torch.bfloat16 if device.type == "cuda" and not (train and lora is None) else torch.float32)
     with _readable(files, convert=dtype != "auto") as found:
         config, tokenizer = _load_config(found), load_tokenizer(tokenizer_files(ref, found))
-        model = _load_weights(found, config, dtype)
+        model, unused = _load_weights(found, config, dtype)
     if ref.quantization is not None:
         (round_weights if dequantize else quantize)(model, ref.quantization, device)
     model.name_or_path = ref.path if ref.source == "hub" else str(files.path)  # adapters name their base so
@@ -128,7 +128,7 @@ def load_model(
         attach(model, heads, read_head(_head_folder(ref, files)), own_trunk=own_critic)
     model.to("cpu" if on_host else device).train(train)
     _limit_threads(model, device)
-    return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings)
+    return LoadedModel(model, tokenizer, _context_tokens(model.config, tokenizer), warnings + unused)
 
 
 def _check_files(ref: ModelRef, files: ModelFiles) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ def _convert(files: ModelFiles, destination: Path) -> None:
     """Write a GGUF model with float32 weights as a folder, atomically."""
     with torch.random.fork_rng([]), _written_aside(destination) as aside:
         config, tokenizer = _load_config(files), load_tokenizer(files)
-        model = _load_weights(files, config, torch.float32)
+        model, _ = _load_weights(files, config, torch.float32)
         try:
             model.save_pretrained(aside)
         except SafetensorError as error:
@@ -192,7 +192,7 @@ def _convert(files: ModelFiles, destination: Path) -> None:
         original, read = fingerprint(model), ModelFiles(aside)
         del model  # there may be memory for one
         save_exactly(tokenizer, aside / _TOKENIZER)
-        found = fingerprint(_load_weights(read, _load_config(read), torch.float32))
+        found = fingerprint(_load_weights(read, _load_config(read), torch.float32)[0])
         if differing := [name for name in original.keys() | found.keys() if original.get(name) != found.get(name)]:
             raise UnfaithfulCopy(f"it would load with another {min(differing)}")
         write_manifest(aside)
@@ -333,8 +333,8 @@ def auto_class(config: Any) -> Any:
     )
 
 
-def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["auto"]) -> Any:
-    """Load the weights; quantised ones are dequantised."""
+def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["auto"]) -> tuple[Any, tuple[str, ...]]:
+    """Load the weights; quantised ones are dequantised. Return the model, and a warning if it has no place for some of them."""
     transformers_logging.disable_progress_bar()
     model_class = auto_class(config)
     try:
@@ -374,12 +374,22 @@ def _load_weights(files: ModelFiles, config: Any, dtype: torch.dtype | Literal["
             f"first {gaps[0]}; copy {files.config_name} and the weights from the same model",
             code="model_mismatch",
         )
+    unused = () if files.gguf else _unused(files, sorted(loading["unexpected_keys"]))
     if (quantizer := getattr(model, "hf_quantizer", None)) is None:
-        return model
+        return model, unused
     if files.gguf:
         quantizer.remove_quantization_config(model)  # the weights are floats by now, and can be saved
-        return model
-    return dequantize_stored(model)
+        return model, unused
+    return dequantize_stored(model), unused
+
+
+def _unused(files: ModelFiles, names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        return ()
+    return (
+        f"the model of {files.config_name} in {files.folder} has no place for {len(names)} of its weights, first {names[0]}, and "
+        "computes without them; copy config.json and the weights from the same model if they belong to it",
+    )
 
 
 def _context_tokens(config: Any, tokenizer: Any) -> int:

@@ -118,12 +118,14 @@ def _facts(tokenizer: Any) -> tuple[Any, ...]:
 
 
 def require_embeddings(model: Any, tokenizer: Any, path: Path) -> None:
-    """Refuse a tokenizer with more tokens than the model has embeddings.
+    """Refuse a tokenizer with more tokens than the model has embeddings, apart from an added pad token, which is never read.
 
     Raises:
         InvalidInput: Always for such a tokenizer (`model_mismatch`).
     """
-    if len(tokenizer) > (rows := model.get_input_embeddings().weight.shape[0]):
+    rows, pad = model.get_input_embeddings().weight.shape[0], tokenizer.pad_token_id
+    spare = pad is not None and pad >= rows and tokenizer.pad_token not in str(tokenizer.chat_template)
+    if len(tokenizer) > rows + spare:
         raise InvalidInput(
             f"expected at most {rows} tokens, the model's embeddings, got {len(tokenizer)} in the tokenizer of {path}; copy the "
             "tokenizer files from the model's own folder",

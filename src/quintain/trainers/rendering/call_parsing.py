@@ -72,12 +72,14 @@ class TurnReader:
     """Further text around the thought before a call."""
     one_call: bool = False
     """Whether a turn can have one call only."""
+    closing: str = ""
+    """Text that closes an empty thinking; it is stripped."""
     after_calls: str = ""
     """Text that the template adds after the last call of a turn, such as the end of a section."""
 
     def read(self, text: str, tools: Sequence[dict[str, Any]] = ()) -> ParsedTurn:
         """Parse an agent's text, without its end token; never raises."""
-        text = _within(text, self.around)
+        text = _within(text.strip().removeprefix(self.closing), self.around)
         form = FORMS[self.form]
         found = _PATTERNS[self.form].begin.search(text)
         thought = text if found is None else _within(text[: found.start()], self.around_thought)

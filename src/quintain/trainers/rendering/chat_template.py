@@ -25,7 +25,8 @@ def turn_of(prompt: str, finished: str, *, before: str, content: str, plain: str
     """Return the agent's text, with its end token.
 
     - Usually it is the text after the prompt.
-    - If a finished turn does not repeat the generation prompt (an opened `<think>`), it is the text after the common prefix.
+    - If a finished turn does not repeat the generation prompt (an opened `<think>`), it is the text after the common prefix, and
+      after the header.
     - If the template rewrites earlier turns when a later one follows (without their thinking), it is the text after the last
       header.
     - Thinking that the template omits is restored where the prompt opens it. Otherwise the model would learn to answer inside
@@ -49,7 +50,13 @@ def turn_of(prompt: str, finished: str, *, before: str, content: str, plain: str
         elif "</think>" in prompt[start:] and "</think>" in finished[start:]:
             # The prompt opens and closes an empty thinking; the turn has its own.
             start = max(finished.rfind("<think>", 0, start), len(before))
+        elif (header := prompt[start:].strip()) and finished[start:].lstrip().startswith(header):
+            # Both have the header, with other white space before it.
+            start = finished.index(header, start) + len(header)
+            start += shared_prefix(finished[start:], prompt[len(prompt.rstrip()) :])
     turn = finished[start:]
+    if prompt.rstrip().endswith("<think>"):
+        turn = _OPENING_TAG.sub("", turn)  # a template that opens the thinking of its own accord, too
     if "</think>" not in content or "</think>" in turn or not prompt.rstrip().endswith("<think>"):
         return turn
     end = content.rindex("</think>") + len("</think>")
@@ -144,6 +151,8 @@ class ChatTemplate:
     thinking: ThinkingPlace = ""
     thinks_beside_text: bool = True
     """Whether it takes thinking and text of a turn with a call, as that of gpt-oss does not."""
+    closes_thinking: str = ""
+    """Text that closes the thinking which the prompt opens, where a turn without thinking does not, as Cohere's; else empty."""
     content_as_parts: bool = False
     """Whether it takes content as a list of parts, as those of models with images do that ignore text alone."""
     lists_tools: bool = False
@@ -169,6 +178,12 @@ class ChatTemplate:
     late_ends: tuple[str, str] = ("", "")
     """Ends of an answer and of a turn with calls that it writes only where something follows, as GLM's, which ends a turn by the
     token that opens the next one; else empty."""
+
+    @property
+    def begins_with_bos(self) -> bool:
+        """Whether prompts begin with the tokenizer's bos token."""
+        prompt = self.text([Message(role="user", content="a")], (), prompt=True)
+        return self.encode(prompt)[:1] == [self.tokenizer.bos_token_id]
 
     def chat(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Chat:
         """Return messages as the entries of a chat that the template writes."""
@@ -265,6 +280,8 @@ class ChatTemplate:
             text = put_back(content, text, prompt, apart=not self.spellings.opens_with_control_token(text))
         if prompt.rstrip().endswith("<think>") and "</think>" not in text:
             text = f"\n</think>\n\n{text}"  # or the model would learn to answer inside its thinking
+        if self.closes_thinking.strip() not in text:
+            text = self.closes_thinking + text
         return Turn(prompt, finished, text, whole)
 
     def encode(self, text: str, *, after: str = "") -> list[int]:

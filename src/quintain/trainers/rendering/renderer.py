@@ -31,7 +31,7 @@ from quintain.trainers.data.streams import Ints, TokenRow
 from quintain.trainers.rendering.call_parsing import ParsedTurn, TurnReader
 from quintain.trainers.rendering.chat_template import ChatTemplate
 from quintain.trainers.rendering.control_tokens import Spellings
-from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, Chat, StyleName, as_thinking, one_call_each
+from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, Chat, StyleName, as_thinking, one_call_each, with_bos
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS, Probe, probe
 from quintain.trainers.rendering.time_bound import time_bound
 
@@ -358,13 +358,13 @@ def _row(chain: Sequence[_Segment], weight: float) -> TokenRow:
 
 def _renderer(tokenizer: Any, style: StyleName, has_system_role: bool) -> Renderer:
     has_template = bool(getattr(tokenizer, "chat_template", None))
-    source = without_tools = FALLBACK_TEMPLATE
-    warnings: tuple[str, ...] = (
-        "the tokenizer has no chat template; turns are written with the template 'quintain-fallback'",
-    )
+    warnings: tuple[str, ...] = ()
     if has_template:
-        without_tools, warnings = tokenizer.get_chat_template(tools=None), ()
+        without_tools = tokenizer.get_chat_template(tools=None)
         source = tokenizer.get_chat_template(tools=list(PROBE_TOOLS)) if style == "tools" else without_tools
+    else:
+        source = without_tools = with_bos(FALLBACK_TEMPLATE, tokenizer)
+        warnings = ("the tokenizer has no chat template; turns are written with the template 'quintain-fallback'",)
     fingerprint = _fingerprint(tokenizer, source, style)
     key = (fingerprint, has_system_role, f"{tokenizer.special_tokens_map}{without_tools}")
     if key not in _PROBES:  # about 25 renderings: each stage of a recipe opens the same tokenizer anew

@@ -22,6 +22,16 @@ FALLBACK_TEMPLATE = (
 """The chat template `quintain-fallback` for tokenizers that have none; a turn ends with the tokenizer's eos token."""
 
 
+def begins_with_bos(tokenizer: Any) -> bool:
+    """Whether a tokenizer begins a text with its bos token, without which models such as Gemma and Llama predict badly."""
+    return bool(tokenizer.encode("a")[:1] == [tokenizer.bos_token_id])
+
+
+def with_bos(template: str, tokenizer: Any) -> str:
+    """Return a template of ours that begins a text as the tokenizer does."""
+    return f"{{{{ bos_token }}}}{template}" if begins_with_bos(tokenizer) else template
+
+
 def to_chat(
     messages: Iterable[Message],
     tools: Sequence[dict[str, Any]],

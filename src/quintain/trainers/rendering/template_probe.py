@@ -94,6 +94,7 @@ def probe(template: ChatTemplate) -> Probe:
     else:
         template, reader, called = _native(template, around)
     template = _with_thinking(_with_orders(_with_late_ends(template), reader), reader)
+    reader = replace(reader, closing=template.closes_thinking.strip())
     called = _turn(template, _CALL_TURN)
     again, answered = _turn(template, _SECOND_TURN), _turn(template, _LAST_TURN)
     _require_read(template, reader, again, _AGAIN)
@@ -144,8 +145,18 @@ def _with_thinking(template: ChatTemplate, reader: TurnReader) -> ChatTemplate:
             for beside in (True, False):
                 candidate = replace(template, thinking=place, thinks_beside_text=beside)
                 if _writes_thinking(candidate, reader):
-                    return candidate
+                    return replace(candidate, closes_thinking=_closing(candidate))
     return template
+
+
+def _closing(template: ChatTemplate) -> str:
+    """Return what closes the thinking that the prompt opens, if an answer without thinking begins behind it."""
+    thought = f"<think>\n{_REASONING}\n</think>\n\n{_ANSWERED.thought}"
+    thinking = _turn(template, (*_LAST_TURN[:-1], _ANSWERED.model_copy(update={"thought": thought}))).text
+    before, _, after = thinking.partition(_REASONING)
+    answer = _turn(template, _LAST_TURN).text
+    closing = after.removesuffix(answer) if after.endswith(answer) and not before.strip() else ""
+    return closing if closing.strip() else ""
 
 
 def _writes_thinking(template: ChatTemplate, reader: TurnReader) -> bool:
@@ -237,7 +248,10 @@ def _surroundings(template: ChatTemplate) -> tuple[ChatTemplate, tuple[str, str]
     asked, finished = (template.text(chat, PROBE_TOOLS, prompt=False) for chat in (_ASKED, messages))
     if not template.text((*messages, _ASKED[1]), PROBE_TOOLS, prompt=True).startswith(finished):
         ending = asked[len(asked) - shared_prefix(asked[::-1], finished[::-1]) :]
-        template = replace(template, always_prompts=template.spellings.without_first(ending))
+        opening = (
+            ending.lstrip() if template.spellings.opens_with_control_token(ending) else ""
+        )  # no end token before it
+        template = replace(template, always_prompts=template.spellings.without_first(ending) or opening)
     finished = template.text(messages, PROBE_TOOLS, prompt=False)
     kept = common(finished, template.text((*messages, _ASKED[1]), PROBE_TOOLS, prompt=True))
     end = template.spellings.end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
@@ -18,6 +19,8 @@ _LISTED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="
 
 MODEL_TYPES = frozenset(_LISTED["model_types"])
 """Causal language models of transformers, by `model_type` in config.json."""
+
+_NUMBERED = re.compile(r"(\D*)\.(\d+)\.")
 
 _MAX_TOKENIZER = 64 * 2**20
 """Bytes; the largest in use, of 262,000 tokens, have 35 MB."""
@@ -45,10 +48,12 @@ def require_loadable(folder: Path, *, own_tokenizer: bool = True) -> None:
     _require_causal(folder, config)
     text = config.get("text_config")
     settings = {**config, **text} if isinstance(text, Mapping) else config
+    _require_layers(folder, headers, settings.get("num_hidden_layers"))
     rows = settings.get("vocab_size")
     if type(rows) is not int:
         return
-    if settings.get("tie_word_embeddings") is False and "quantization_config" not in config:
+    untied = settings.get("tie_word_embeddings") is False and config.get("tie_word_embeddings") is not True
+    if untied and "quantization_config" not in config:
         _require_head(folder, headers, rows)
     if own_tokenizer:
         _require_tokenizer(folder, rows)
@@ -65,6 +70,21 @@ def _require_causal(folder: Path, config: Mapping[str, Any]) -> None:
         f"{folder.name!r}; name another model",
         code="unsupported_model",
     )
+
+
+def _require_layers(folder: Path, headers: list[dict[str, Any]], wanted: Any) -> None:
+    """Refuse weights with fewer layers than the configuration states, by the first number in their names."""
+    numbers: dict[str, set[str]] = {}
+    for name in (name for header in headers for name in header):
+        if numbered := _NUMBERED.match(name):
+            numbers.setdefault(numbered[1], set()).add(numbered[2])
+    found = max(map(len, numbers.values()), default=0)
+    if type(wanted) is int and 0 < found < wanted:
+        raise InvalidInput(
+            f"expected {wanted:,} layers, as config.json says, in the weights of the folder {folder.name!r}, got {found:,}; copy "
+            "config.json and the weights from the same model",
+            code="model_mismatch",
+        )
 
 
 def _require_head(folder: Path, headers: list[dict[str, Any]], rows: int) -> None:
@@ -90,13 +110,14 @@ def _require_tokenizer(folder: Path, rows: int) -> None:
     if not path.is_file() or (about := path.stat()).st_size > _MAX_TOKENIZER:
         return
     try:
-        found = _tokens(path, about.st_size, about.st_mtime_ns)
+        found, added = _tokens(path, about.st_size, about.st_mtime_ns)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise InvalidInput(
             f"cannot read tokenizer.json in the folder {folder.name!r}; copy it again from the original",
             code="model_damaged",
         ) from None
-    if found > rows:
+    spare = [name for name, i in added if i >= rows]
+    if found > rows + (spare == [_pad_token(folder)]):  # which is never read
         raise InvalidInput(
             f"expected at most {rows:,} tokens, the model's embeddings, got {found:,} in the tokenizer of the folder "
             f"{folder.name!r}; copy the tokenizer files from the model's own folder",
@@ -105,9 +126,18 @@ def _require_tokenizer(folder: Path, rows: int) -> None:
 
 
 @lru_cache(maxsize=16)
-def _tokens(path: Path, _size: int, _mtime_ns: int) -> int:
-    """Return the number of tokens; the file is read again only after it has changed."""
+def _tokens(path: Path, _size: int, _mtime_ns: int) -> tuple[int, list[tuple[str, int]]]:
+    """Return the number of tokens, and the added ones with their ids; the file is read again only after it has changed."""
     whole = read_object(path, _MAX_TOKENIZER)
     known = whole["model"]["vocab"]
     vocabulary = set(known) if isinstance(known, Mapping) else {token for token, _ in known}
-    return len(vocabulary | {token["content"] for token in whole["added_tokens"]})
+    added = [(token["content"], token["id"]) for token in whole["added_tokens"]]
+    return len(vocabulary | {name for name, _ in added}), added
+
+
+def _pad_token(folder: Path) -> str | None:
+    try:
+        pad = read_object(folder / "tokenizer_config.json").get("pad_token")
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+    return pad.get("content") if isinstance(pad, Mapping) else pad
