@@ -60,6 +60,7 @@ export async function render(root, params, api) {
   root.append(h("header", { class: "head" }, h("h1", null, "Runs"), newer, judge), filters(query(), change, api), chips, list.element);
   const box = list.element.querySelector(".list-box");
   box.scrollTop = kept.top;
+  list.resume();
   box.addEventListener("scroll", () => { if (box.isConnected) kept.top = box.scrollTop; }, { passive: true });
 
   let waiting = 0;
