@@ -90,7 +90,7 @@ def test_forgetting_shows_the_counts_of_a_dry_run_and_changes_nothing(visit: Vis
     shown = dialog.locator("dl").inner_text().split("\n")
     assert shown[shown.index("Runs that would be forgotten") + 1] == "1"
     assert shown[shown.index("Scores removed") + 1] == str(rehearsed["scores_removed"])
-    assert shown[shown.index("Things they had a part in") + 1] == str(rehearsed["touched_count"])
+    assert shown[shown.index("Affected objects") + 1] == str(rehearsed["touched_count"])
     act = dialog.get_by_role("button", name="Forget for good")
     assert act.is_disabled(), "nothing happens before the id is typed"
     dialog.get_by_role("textbox").fill(site.ids["run"][:-1])
@@ -111,7 +111,7 @@ def test_a_dataset_is_removed_from_its_lineage_after_the_same_dry_run(visit: Vis
     rehearsed = visitor.call("forget", id=site.ids["sft"])
     shown = dialog.locator("dl").inner_text().split("\n")
     assert "Runs that would be forgotten" not in shown
-    assert shown[shown.index("Things they had a part in") + 1] == str(rehearsed["touched_count"])
+    assert shown[shown.index("Affected objects") + 1] == str(rehearsed["touched_count"])
     assert dialog.get_by_role("checkbox").count() == 1, "copies alone: equal runs are of runs"
     assert dialog.get_by_role("button", name="Remove for good").is_disabled()
     assert not visitor.findings()

@@ -147,6 +147,7 @@ def test_runs_are_a_table_in_a_notebook_and_objects_go_to_other_processes(home: 
         copied = pickle.loads(pickle.dumps(last))
         assert (copied, copied.load().task.prompt) == (last, "<b>10")
         assert (copied.task.prompt, "tags" in dir(copied)) == ("<b>10", True)
+        assert len(dir(copied)) == len({*dir(copied)}), "`id` is a field of the record, too"
         with pytest.raises(
             AttributeError, match=r"no attribute 'task_id'; fields of its record: id, .*task, tools, steps"
         ):

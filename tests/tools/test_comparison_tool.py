@@ -187,7 +187,7 @@ def test_a_stored_comparison_is_read_again_by_its_id_with_its_verdict_and_all_fl
     assert compare_agents(services, ["c", "a"]).comparison_id != new.comparison_id
     assert (len(new.flips), len(again.flips), again.flips_count) == (8, 30, 30)
     assert [origin.evaluation_id for origin in again.lineage] == ["eval-a0", "eval-c1"]
-    assert again.verdict.startswith("c leads; 1 of 1 differences are significant")
+    assert again.verdict.startswith("c leads; the difference is significant")
     with pytest.raises(InvalidInput, match="expected two or more agents, or the id of one comparison, got"):
         compare_agents(services, ["a"])
     for alone in ({"n_tasks": 10}, {"repeats": 2}):

@@ -814,6 +814,12 @@ def test_of_two_measured_lines_the_higher_has_its_values_above_and_the_lower_bel
     assert places["60 %"] < 0.6 < 0.9 < places["90 %"]
 
 
+def test_a_fall_below_the_floor_of_a_panel_does_not_flatten_its_other_values() -> None:
+    (axis,) = draw_panels([{"floor": -1, "lines": [{"x": [1, 2, 3], "y": [0.0, 0.5, -134.0]}]}], "ppo").axes
+    low, high = axis.get_ylim()
+    assert (low, 0.5 < high < 1) == (-1, True)
+
+
 def test_a_figure_in_which_nothing_was_measured_is_still_a_picture() -> None:
     assert draw({"title": "a_b^2 of $x", "panels": []}).startswith(b"\x89PNG")
 

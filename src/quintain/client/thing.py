@@ -68,7 +68,7 @@ class Thing(ABC, Generic[R]):
             return _field(self, name)
 
     def __dir__(self) -> Iterable[str]:
-        return [*super().__dir__(), *(_fields(self._record) if self._record is not None else ())]
+        return {*super().__dir__(), *(_fields(self._record) if self._record is not None else ())}
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, Thing) and other.id == self.id

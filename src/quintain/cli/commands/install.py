@@ -88,7 +88,7 @@ def _carry_out(client: Client, change: Change, *, ask: bool, dry_run: bool, undo
         result = {"client": client.name, "file": str(change.file), "changed": changed, "backup": backup}
         console.print(json.dumps({**result, "diff": difference}))
     elif changed:
-        kept = f" The earlier file: {backup}" if backup and change.before else ""
+        kept = f" The earlier file is {backup}." if backup and change.before else ""
         done = "Taken out of {}. Restart it." if undo else f"Installed in {{}}. {client.restart}"
         kept += f" Take it out again with quintain install {client.name} --undo." if backup and not undo else ""
         console.print(f"{done.format(client.title)}{kept}")

@@ -70,6 +70,8 @@ class Panel(TypedDict):
     ylabel: NotRequired[str]
     format: NotRequired[Literal["number", "percent"]]
     log: NotRequired[bool]
+    floor: NotRequired[float]
+    """Lowest value of the axis; values below it are outside of the picture."""
     lines: NotRequired[list[Line]]
     marks: NotRequired[list[Mark]]
     ticks: NotRequired[list[Mark]]

@@ -105,7 +105,7 @@ def comparison_report(comparison: Comparison) -> Report:
 
 
 def _curve_section(comparison: Comparison) -> Section:
-    header = ("way to", "place", "agent", "success, 95 % interval", "episodes", "suite", "evaluation")
+    header = ("curve of", "stage", "agent", "success, 95 % interval", "episodes", "suite", "evaluation")
     rows = tuple(
         (
             curve.agent,
@@ -217,7 +217,7 @@ def _pair_section(comparison: Comparison) -> Section:
     if len(pairs) > 1:
         lines.append(
             "The first interval is not corrected for the number of pairs, the second is (Bonferroni), and so are the p-values "
-            f"({comparison.correction})."
+            f"({comparison.correction.replace('_', '-').title()})."
         )
     if any(pair.measure == "loss" for pair in pairs):
         lines.append("Differences are of the loss in nats a token: below 0, b is better.")
@@ -284,7 +284,7 @@ def _power_note(pair: PairedComparison) -> str:
     text = f"{pair.b} - {pair.a} is not significant"
     if pair.tasks_for_5_points is None:
         return f"{text}."
-    return f"{text}: {pair.tasks_for_5_points} tasks would show 5 points with 80 % power, got {pair.n_tasks}."
+    return f"{text}: {pair.tasks_for_5_points} tasks would show 5 points with 80 % power; these are {pair.n_tasks}."
 
 
 def _rate(rate: Rate) -> str:

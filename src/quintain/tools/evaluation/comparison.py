@@ -344,7 +344,8 @@ def _lead(best: Sequence[str], comparison: Comparison) -> str:
     near = dict.fromkeys(pair.b if pair.a in best else pair.a for pair in alike)
     before = f", not significantly before {' and '.join(near)}" if near else ""
     lead = f"{' and '.join(best)} lead{'s' * (len(best) == 1)}{before}"
-    return f"{lead}; {sum(pair.significant for pair in pairs)} of {len(pairs)} differences are significant"
+    shown = f"{sum(pair.significant for pair in pairs)} of {len(pairs)} differences are"
+    return f"{lead}; {'the difference is' if len(pairs) == 1 else shown} significant"
 
 
 _LINES = 24

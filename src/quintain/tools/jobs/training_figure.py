@@ -31,6 +31,7 @@ class _View(NamedTuple):
     format: str = "number"
     of_samples: bool = False
     """Whether its values are estimates only on text that the model sampled."""
+    floor: float | None = None
 
 
 _VIEWS = tuple(_View(**view) for view in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["views"])
@@ -146,6 +147,8 @@ def _panel(view: _View, points: Points) -> Panel:
         panel["format"] = "percent"
     elif "loss" in dict(view.metrics) and spans_decades(lines):
         panel["log"] = True
+    if view.floor is not None:
+        panel["floor"] = view.floor
     return panel
 
 

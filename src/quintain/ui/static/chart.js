@@ -170,7 +170,7 @@ function lines(place, legend, panel, { width, height, strength }) {
     cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false } },
     scales: {
       x: { time: false, range: ({ data: [steps] }, low, high) => (steps.length === 1 ? [steps[0] - 1, steps[0] + 1] : [low, high]) },
-      y: isLog ? { distr: 3 } : panel.format === "percent" ? { range: (_, low, high) => percentRange(low, high) } : {},
+      y: isLog ? { distr: 3 } : "floor" in panel ? { range: (_, low, high) => uPlot.rangeNum(Math.max(low, panel.floor), Math.max(high, panel.floor + 1), 0.1, true) } : panel.format === "percent" ? { range: (_, low, high) => percentRange(low, high) } : {},
     },
     axes: [
       { ...axis, label: panel.xlabel ?? "step", size: 34, incrs: panel.xlabel?.includes("step") === false ? undefined : WHOLE, ...named(panel.ticks) },

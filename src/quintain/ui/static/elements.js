@@ -39,9 +39,19 @@ export function append(element, ...children) {
   return element;
 }
 
+// Replaces the children. The focus goes to the new element that reads like the one that had it.
 export function replace(element, ...children) {
+  const focused = document.activeElement;
+  const place = alike(element, focused).indexOf(focused);
   element.replaceChildren();
-  return append(element, ...children);
+  append(element, ...children);
+  if (place >= 0) alike(element, focused)[place]?.focus({ preventScroll: true });
+  return element;
+}
+
+function alike(element, one) {
+  return [...element.querySelectorAll(one.tagName)].filter((other) =>
+    other.textContent === one.textContent && ["href", "name", "aria-label"].every((name) => other.getAttribute(name) === one.getAttribute(name)));
 }
 
 // A link to an object's page by its id; plain text for an id without a page.

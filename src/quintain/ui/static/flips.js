@@ -9,7 +9,9 @@ export function flipList(comparison, query, api) {
   if (!flips.length) return empty("No task was solved by one agent alone.");
   const all = flips.map((flip, i) => ({ ...flip, i }));
   const pairs = [...new Set(all.map((flip) => `${flip.solved_by} solved, ${flip.failed_by} failed`))];
-  const body = h("tbody"), runs = h("div", { class: "flip-runs", tabindex: -1 });
+  const body = h("tbody"), runs = h("div", { class: "flip-runs", tabindex: -1, onkeydown: (event) => {
+    if (event.key === "Escape") body.querySelector("[aria-expanded=true]")?.focus();
+  } });
   const pair = h("select", { "aria-label": "Who solved and who failed", onchange: draw }, h("option", { value: "" }, "all pairs"), pairs.map((one) => h("option", { value: one }, one)));
   const search = h("input", { type: "search", placeholder: "task", "aria-label": "Task", oninput: draw });
   const status = h("span", { class: "quiet", role: "status" });

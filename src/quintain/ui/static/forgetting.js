@@ -47,6 +47,7 @@ export function openForgetting(id, api, done, kind = "trajectory") {
       const result = await request(false);
       replace(dialog, h("h2", null, ofRuns ? "Forgotten" : "Removed"), counts(result, false, ofRuns), h("p", null, rich(result.next_step)),
         h("div", { class: "row" }, h("button", { class: "primary", onclick: () => { dialog.close(); done(); } }, "Done")));
+      dialog.querySelector("button.primary").focus();
     } catch (error) {
       replace(report, errorBox(error));
       update();
@@ -64,9 +65,9 @@ function counts(result, isDry, ofRuns) {
   return [
     h("dl", { class: "facts" }, ofRuns && row(isDry ? "Runs that would be forgotten" : "Runs forgotten", result.runs),
       result.before > 0 && row("Forgotten earlier", result.before), ofRuns && row("Scores removed", result.scores_removed),
-      row("Things they had a part in", result.touched_count), ofRuns && row("Equal runs under other ids", `${result.twins_count}${result.twins_forgotten ? ", among them" : result.twins_count ? ", which stay" : ""}`),
-      row(isDry ? "Files that would be deleted" : "Files deleted", result.removed.length), row("Copies left to delete", result.copies_count)),
-    result.touched.length > 0 && h("div", { class: "choice-box", tabindex: 0, role: "region", "aria-label": "What they had a part in, scrollable" }, h("table", { class: "plain" },
+      row("Affected objects", result.touched_count), ofRuns && row("Equal runs under other ids", `${result.twins_count}${result.twins_forgotten ? ", among them" : result.twins_count ? ", which stay" : ""}`),
+      row(isDry ? "Files that would be deleted" : "Files deleted", result.removed.length), row("Copies that remain", result.copies_count)),
+    result.touched.length > 0 && h("div", { class: "choice-box", tabindex: 0, role: "region", "aria-label": "Affected objects, scrollable" }, h("table", { class: "plain" },
       h("thead", null, h("tr", null, ["What", "State", "Remedy"].map((title) => h("th", { scope: "col" }, title)))),
       h("tbody", null, result.touched.map((thing) => h("tr", null, h("td", null, `${thing.kind} `, idLink(thing.id)), h("td", null, thing.state), h("td", null, rich(thing.remedy))))))),
     fileList("Files", result.removed), fileList("Copies", result.copies),

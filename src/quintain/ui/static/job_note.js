@@ -19,8 +19,8 @@ export function jobNote(api, changed) {
     const name = h("input", { value: job.name ?? "", maxlength: 120, placeholder: job.label, autocomplete: "off" });
     const note = h("textarea", { rows: 3, cols: 60, maxlength: 4000 }, job.note);
     const problem = h("div");
-    const close = () => { isOpen = false; show(job); };
-    const form = h("form", { class: "stack", onsubmit: async (event) => {
+    const close = () => { isOpen = false; show(job); element.querySelector("button").focus(); };
+    const form = h("form", { class: "stack", onkeydown: (event) => { if (event.key === "Escape") close(); }, onsubmit: async (event) => {
       event.preventDefault();
       try {
         job = await api.call("annotate_job", { job_id: job.job_id, name: name.value, note: note.value });

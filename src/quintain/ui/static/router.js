@@ -59,6 +59,7 @@ async function show() {
   }
   const root = h("div", { class: "view", "aria-busy": "true" });
   replace(main, root);
+  if (mine > 1 && document.activeElement === document.body) main.focus({ preventScroll: true }); // what had it is gone
   try {
     if (!found) throw new Error("There is no such page.");
     const view = await import(`./views/${found.route.view}.js`);

@@ -6,7 +6,7 @@
 //     none: "No run yet.",   // shown by `rich`; may be a function
 //   });
 //   root.append(list.element); list.reload(); list.update(row); list.rows(); list.more()
-// Arrows (or j and k) move between rows, Enter opens one.
+// Arrows (or j and k), Home and End move between rows, Enter opens one; `list.resume()` returns to the row that was opened.
 import { errorBox, h, replace, rich } from "./elements.js";
 import { navigate, setQuery } from "./router.js";
 
@@ -41,6 +41,7 @@ export function pagedTable({ columns, load, key, href, label, none = "Nothing he
     const element = h("tr", { "aria-rowindex": i + 2, dataset: { key: key(row) }, class: i === selected ? "selected" : null },
       columns.map((column) => h("td", { class: column.class }, column.cell(row))));
     if (href) element.addEventListener("click", (event) => {
+      selected = i;
       if (!event.target.closest("a,button,input") && !String(getSelection())) navigate(href(row));
     });
     return element;
@@ -52,8 +53,10 @@ export function pagedTable({ columns, load, key, href, label, none = "Nothing he
     const range = `${first}-${last}`;
     if (range === shown && !force) return;
     shown = range;
+    const hadFocus = body.contains(document.activeElement);
     replace(body, first > 0 && spacer(first), rows.slice(first, last).map((row, i) => rowElement(row, first + i)),
       last < rows.length && spacer(rows.length - last));
+    if (hadFocus && !body.contains(document.activeElement)) box.focus({ preventScroll: true });
     const real = body.querySelector("tr[data-key]")?.offsetHeight;
     if (real && Math.abs(real - height) > 0.5) {
       height = real;
@@ -97,6 +100,7 @@ export function pagedTable({ columns, load, key, href, label, none = "Nothing he
     if (top < box.scrollTop) box.scrollTop = top;
     if (top + height + head > box.scrollTop + box.clientHeight) box.scrollTop = top + height + head - box.clientHeight;
     draw(true);
+    (body.querySelector("tr.selected a") ?? box).focus({ preventScroll: true });
   }
 
   let frame = 0;
@@ -106,7 +110,7 @@ export function pagedTable({ columns, load, key, href, label, none = "Nothing he
   }, { passive: true });
   box.addEventListener("keydown", (event) => {
     if (event.target.closest("input,select,textarea")) return;
-    const step = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: 15, PageUp: -15 }[event.key];
+    const step = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: 15, PageUp: -15, Home: -Infinity, End: Infinity }[event.key];
     if (step) select(selected + step);
     else if (event.key === "Enter" && selected >= 0 && href && event.target === box) navigate(href(rows[selected]));
     else return;
@@ -130,5 +134,7 @@ export function pagedTable({ columns, load, key, href, label, none = "Nothing he
   }
 
   reload();
-  return { element, reload, more, update, rows: () => rows };
+  const resume = () => { if (selected >= 0) select(selected); };
+
+  return { element, reload, more, update, resume, rows: () => rows };
 }

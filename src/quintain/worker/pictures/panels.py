@@ -112,6 +112,10 @@ def draw_panel(axis: Axes, panel: dict[str, Any]) -> None:
         axis.set_ylim(-0.02, 1.08)
         axis.set_yticks([0, 0.25, 0.5, 0.75, 1.0])
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    if "floor" in panel:
+        floor = panel["floor"]
+        high = max(axis.dataLim.y1, floor + 1)
+        axis.set_ylim(max(axis.get_ylim()[0], floor), high + 0.05 * (high - floor))
     if panel.get("lines"):
         axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
         axis.margins(x=0.06)

@@ -35,7 +35,10 @@ export async function render(root, params, api) {
 
   async function showWhole(place) {
     const page = await api.call("get_trajectory", { trajectory_id: id, first_step: place, limit: 1, max_chars: WHOLE }).catch(report);
-    if (page) transcript.querySelector(`#step-${place}`).replaceWith(stepOf({ ...page, max_chars: WHOLE }, page.trajectory.steps[0], place));
+    if (!page) return;
+    const whole = stepOf({ ...page, max_chars: WHOLE }, page.trajectory.steps[0], place);
+    transcript.querySelector(`#step-${place}`).replaceWith(whole);
+    whole.focus({ preventScroll: true });
   }
 
   async function next() {

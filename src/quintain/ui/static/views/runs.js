@@ -60,6 +60,7 @@ export async function render(root, params, api) {
   root.append(h("header", { class: "head" }, h("h1", null, "Runs"), newer, judge), filters(query(), change, api), chips, list.element);
   const box = list.element.querySelector(".list-box");
   box.scrollTop = kept.top;
+  list.resume();
   box.addEventListener("scroll", () => { if (box.isConnected) kept.top = box.scrollTop; }, { passive: true });
 
   let waiting = 0;
@@ -85,7 +86,7 @@ function listOf(api, query) {
     href: (run) => `/runs/${encodeURIComponent(run.id)}`,
     load: (cursor) => api.call("search_trajectories", { limit: 200, cursor, filter: filterOf(query()), sort: query().get("sort") || null }),
     columns: [
-      { title: "Outcome", width: "6.5rem", cell: (run) => badge(run.outcome) },
+      { title: "Outcome", width: "7.5rem", cell: (run) => badge(run.outcome) },
       { title: "Task", cell: (run) => h("a", { href: `/runs/${encodeURIComponent(run.id)}` }, inlineText(run.prompt || run.task_id || run.id)) },
       { title: "Kind", class: "wide", width: "8rem", cell: (run) => run.task_type && inlineText(run.task_type) },
       { title: "Agent", class: "wide", width: "9rem", cell: (run) => inlineText(run.agent) },
