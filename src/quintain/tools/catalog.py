@@ -283,6 +283,16 @@ def rewrite_calls(text: str, written: Callable[[ToolCall], str]) -> str:
     return _mentions().sub(lambda found: written(_call_of(found[0].strip("`"))), text)
 
 
+def read_hint(text: str) -> Hint:
+    """Return a stored text with the calls that hints wrote into it as data again; it stays the same text."""
+    parts, end = list[str | ToolCall](), 0
+    for found in _mentions().finditer(text):
+        if str(call := _call_of(found[0])) == found[0]:
+            parts += [text[end : found.start()], call]
+            end = found.end()
+    return Hint(*parts, text[end:])
+
+
 def _call_of(text: str) -> ToolCall:
     try:
         parsed = ast.parse(text, mode="eval").body

@@ -236,8 +236,6 @@ class RLTrainingTool:
             return {**about, **started.model_dump(mode="json")}
         view = self._finish(started.job_id)
         answer = {**about, **_finished(view)}
-        if started.warnings:
-            answer["warnings"] = [str(warning) for warning in started.warnings]
         if view.result is not None and view.result.agent:
             if view.kind == EVOLVE:
                 answer["report"] = view.result.report
@@ -354,7 +352,9 @@ def _train_defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _finished(view: JobView) -> dict[str, Any]:
     """The end of a job in the facade's words: `success` with its result, or `error` with its reason."""
-    common = {"job_id": view.job_id, "job_status": view.status}
+    common: dict[str, Any] = {"job_id": view.job_id, "job_status": view.status}
+    if view.warnings:
+        common["warnings"] = [str(warning) for warning in view.warnings]
     if view.status != "succeeded" or view.result is None:
         error = view.error
         message = f"{error.message} {error.hint}".strip() if error else f"the job is {view.status}; {view.next_step}"
