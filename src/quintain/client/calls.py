@@ -11,6 +11,7 @@ from quintain.client.method_calls import method_call
 from quintain.client.objects import Agent, Comparison, Dataset, Job
 from quintain.client.runs import Trajectory
 from quintain.client.session import Session, ids_of
+from quintain.next_step import Hint
 from quintain.records.jobs.job import UNFINISHED
 from quintain.tools.catalog import rewrite_calls
 
@@ -25,7 +26,8 @@ class Calls:
         """Call a tool whose result becomes an object, and issue its warnings as those of the line that called."""
         answer = self.session.call(tool, arguments)
         for warning in getattr(answer, "warnings", ()):
-            warnings.warn(rewrite_calls(warning, method_call), stacklevel=_level_of_caller())
+            text = warning if isinstance(warning, Hint) else rewrite_calls(warning, method_call)
+            warnings.warn(text, stacklevel=_level_of_caller())
         return answer
 
     def _job(self, tool: str, arguments: Mapping[str, Any]) -> Job:
