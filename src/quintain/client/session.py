@@ -88,7 +88,7 @@ class Session:
 
         chosen = {name: plain(value) for name, value in arguments.items() if value is not None}
         with errors_name_methods():
-            return in_methods(call(self.services(), find(tool), chosen))
+            return in_methods(call(self.services(), find(tool).for_operator, chosen))
 
     def read(self, function: Callable[[Services], T]) -> T:
         """Call a function with the open home."""

@@ -114,7 +114,8 @@ class ToolSpec:
     """Takes `answer` (`Answer`, None at first) beside the arguments and returns the next question for the person, at last
     the result; None: this call asks nobody, and `function` answers it. Used where the client can show forms."""
     operator_source: Source | None = None
-    """The same function for a caller that is the user themself, in the terminal or on the web page, and not their assistant."""
+    """The same function for a caller that is the user themself, at a terminal, on the web page or in Python, and not their
+    assistant."""
     writes_with: str = ""
     """Argument with which a tool that only reads otherwise starts work. A read-only server refuses it."""
     is_listed: bool = True

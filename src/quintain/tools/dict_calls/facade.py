@@ -157,6 +157,7 @@ class RLTrainingTool:
         if spec is None:
             known = sorted({*self._actions, *_SHORT, *_TOOLS})
             raise InvalidInput(f"action {shown(action)} is not known; valid: {', '.join(known)}", code="unknown_action")
+        spec = spec.for_operator
         if spec.picture:
             return self._plot(spec, parameters)
         wait = parameters.pop("wait", False)
