@@ -146,6 +146,10 @@ def test_an_agent_that_cannot_talk_is_refused_before_a_line_is_read(home: Path) 
     for agent, code in (("nobody", "[not_found]"), ("expert", "[no_weights]")):
         done = quintain("talk", agent, home=home)
         assert (done.returncode, code in done.stderr) == (2, True), done.stderr
+    for more in ((), ("--json",)):
+        done = quintain("talk", "starter", "--message", "", *more, home=home)
+        assert (done.returncode, "--message: expected a string with at least 1 character" in done.stderr) == (2, True)
+    assert json.loads(quintain("jobs", "list", "--json", home=home).stdout)["items"] == [], "no job begins"
 
 
 def test_a_new_home_is_named_once(tmp_path: Path) -> None:
