@@ -130,10 +130,26 @@ def test_a_summary_of_runs_is_printed_below_their_list(settings: Settings, servi
     assert "\nenvironment: quintain/inventory\n" in one
 
 
+def test_a_shown_run_has_its_scores_and_names_the_steps_that_no_training_uses(services: Services, home: Path) -> None:
+    masked = answer("Not mine.").model_copy(update={"train": False})
+    done = run("t1", user(), masked, answer(), status=OutcomeStatus.SUCCESS).model_copy(update={"id": "traj-1"})
+    services.store.trajectories.add_many([done], services.clock())
+    quintain("score", "outcome", "--all", home=home)
+    shown = quintain("show", "traj-1", home=home).stdout
+    assert "\nscores: outcome 1\n" in shown
+    assert [line for line in shown.splitlines() if line.startswith("[")] == [
+        *("[0] user", "[1] agent, which no training uses", "[2] agent")
+    ]
+
+
 def test_an_agent_that_cannot_talk_is_refused_before_a_line_is_read(home: Path) -> None:
     for agent, code in (("nobody", "[not_found]"), ("expert", "[no_weights]")):
         done = quintain("talk", agent, home=home)
         assert (done.returncode, code in done.stderr) == (2, True), done.stderr
+    for more in ((), ("--json",)):
+        done = quintain("talk", "starter", "--message", "", *more, home=home)
+        assert (done.returncode, "--message: expected a string with at least 1 character" in done.stderr) == (2, True)
+    assert json.loads(quintain("jobs", "list", "--json", home=home).stdout)["items"] == [], "no job begins"
 
 
 def test_a_new_home_is_named_once(tmp_path: Path) -> None:

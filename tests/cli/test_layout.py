@@ -75,6 +75,7 @@ def test_a_plan_says_each_reason_once_and_what_would_change_it(capsys: pytest.Ca
             method="sft",
             model="starter",
             hyperparameters={},
+            reward={"outcome": 1},
             estimate=Estimate(device="cpu"),
             why=Hint("The model is small."),
             branches=(branch,),
@@ -86,4 +87,5 @@ def test_a_plan_says_each_reason_once_and_what_would_change_it(capsys: pytest.Ca
     )
     shown = capsys.readouterr().out
     assert shown.count("The model is small.") == 1
+    assert 'reward: {"outcome": 1}' in shown.splitlines()
     assert shown.splitlines()[-3:] == ["What would change the plan:", "- a larger one: adapters", "Go on."]

@@ -10,11 +10,12 @@ import pytest
 
 from fake_endpoint import profile, says, serving, write_profiles
 from jobs_in_process import jobs_in_process  # noqa: F401
-from quintain.records.trajectory import Task, Trajectory
+from quintain.records.trajectory import OutcomeStatus, Task, Trajectory
 from quintain.settings import Settings
+from quintain.tools.labels.score_tally import FEWEST_ALIKE
 from quintain.tools.services import Services
 from terminal import quintain
-from trajectory_runs import NOW, answer, user
+from trajectory_runs import NOW, answer, run, user
 
 
 @pytest.fixture
@@ -42,6 +43,14 @@ def test_runs_are_scored_and_those_that_cannot_be_are_told(runs: None, home: Pat
         assert words in done.stdout
     mix = score("answer=1,helloagents=1", "--all", "--lower-bound", "--cap", "0.5", "--json", home=home)
     assert json.loads(mix.stdout)["scorer"] == "mix(answer=1, helloagents=1, lower_bound, cap=0.5)"
+
+
+def test_a_part_that_ranks_no_run_is_noted(services: Services, home: Path) -> None:
+    outcomes = [OutcomeStatus.SUCCESS, *[OutcomeStatus.FAILURE] * (FEWEST_ALIKE - 1)]
+    runs = [run(f"t{n}", user(), answer("Yes."), status=status) for n, status in enumerate(outcomes)]
+    services.store.trajectories.add_many(runs, NOW)
+    shown = score("outcome=1,length=1", "--all", home=home).stdout
+    assert f"note: part 'length' is 1 in all {FEWEST_ALIKE} runs and ranks none of them" in shown
 
 
 @pytest.mark.usefixtures("jobs_in_process")

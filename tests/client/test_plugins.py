@@ -12,8 +12,10 @@ import quintain as q
 from installed_packages import Install, install_template
 from jobs_in_process import in_process
 from quintain.cli.commands.doctor import list_extensions, run_doctor
+from quintain.client.filters import RunFilter
 from quintain.errors import Conflict, Unavailable
 from quintain.tools import RLTrainingTool
+from quintain.tools.results import ExportResult
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "examples" / "plugins"
@@ -40,10 +42,13 @@ def test_each_template_works_through_the_product(
         assert (imported.format, imported.imported, imported.rejected_count) == ("acme_helpdesk", 2, 1)
         assert [run.outcome for run in opened.runs()] == ["unknown", "success"]
 
-        cards = opened.create_dataset(
-            "sft", "cards", filter={"agent": "helpdesk"}, outcomes=["success"], format="acme_cards"
-        )
-        (table,) = (home / "exports").glob(f"{cards.id}-acme_cards/train.csv")
+        good: RunFilter = {"agent": "helpdesk", "outcome": "success"}
+        with pytest.warns(UserWarning, match=r".") as told:
+            cards = opened.create_dataset("sft", "cards", filter=good, format="acme_cards")
+        assert isinstance(cards.answer, ExportResult)
+        assert [str(one.message) for one in told] == list(cards.answer.warnings)
+        assert {one.filename for one in told} == {__file__}, "the line that called"
+        table = Path(cards.answer.path) / "train.csv"
         assert table.read_text() == "front,back\nWhere is my parcel?,It arrives today.\n"
 
         scored = opened.score("acme_brevity", filter={"agent": "helpdesk"})

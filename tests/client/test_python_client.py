@@ -99,8 +99,10 @@ def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:
             opened.agent("nobody")
         with pytest.raises(NotFound, match=r"call home\.list_jobs"):
             opened.job("job-none")
-        plan: Any = opened.plan(goal=["measure_only"])
+        plan = opened.plan(goal=["measure_only"])
         assert plan.method is None or isinstance(plan.method, str)
+        assert "home.evaluate(" in plan.next_step, "what to do next names methods, too"
+        assert "with home.register_agent(" in opened.plan(method="sft", model="nobody").blockers[0].remedy
     with pytest.raises(Conflict, match="closed"):
         opened.datasets()
 

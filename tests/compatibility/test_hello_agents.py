@@ -117,6 +117,8 @@ def test_the_documented_tool_calls_train_by_sft_then_by_grpo_from_its_output(gsm
     config = services.store.jobs.get(more["job_id"]).spec.config
     services.close()
     assert config.rollouts == 1, "the file has 8 questions, although 500 were asked for"
+    idle = [" batch_size ha" in str(answer.get("warnings")) for answer in (grpo, more)]
+    assert idle == [True, False], "what the call does not give is no mistake of it"
     for given, size in (
         ({"format": "sft", "split": "train", "max_samples": 5, "model_name": "Qwen/Qwen3-0.6B"}, 5),
         ({"format": "rl", "split": "train", "max_samples": 7, "model_name": "Qwen/Qwen3-0.6B"}, 7),

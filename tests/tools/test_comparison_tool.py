@@ -29,6 +29,7 @@ from quintain.tools.jobs.jobs import get_job
 from quintain.tools.jobs.plots import plot_job
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.agents import resolve_agent
+from terminal import quintain
 from tiny_models import save_tiny_model
 from tools.stored_records import add_runs, error_of
 from trajectory_runs import answer, run, user
@@ -267,6 +268,8 @@ def test_show_adds_the_picture_and_two_runs_of_one_task_side_by_side(services: S
     assert len(result) <= 240
     assert "data" in contrast["notice"]
     assert "plot_job" not in shown.structured_content["next_step"]
+    printed = quintain("compare", "a", "c", "--show", "--json", home=services.settings.home)
+    assert json.loads(printed.stdout)["contrast"] == contrast
 
 
 def test_agents_that_solve_nothing_are_not_advised_to_take_more_of_the_same_tasks(services: Services) -> None:

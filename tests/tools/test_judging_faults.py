@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import quintain
 from mcp_client import ToolCaller
 from quintain.records.trajectory import OutcomeStatus, Task, Trajectory
 from quintain.tools.services import Services
+from tools.dict_calls import Caller
 from tools.stored_records import add_runs
 from trajectory_runs import answer, run, user
 from trajectory_runs import call as step
@@ -62,6 +65,20 @@ def test_a_word_that_an_assistant_passes_on_says_so(services: Services, ask: Too
     judged(ask, {"value": 0.5, "rationale": "fine"}, judge="person", rater="Eve")
     (score,) = services.store.scores.of_trajectory(run_id)
     assert (score.rater, score.feedback) == ("person:Eve", "(relayed) fine")
+
+
+def test_what_a_person_submits_in_python_is_their_own_word(services: Services, home: Path, tool: Caller) -> None:
+    runs = add_runs(services, *(run(f"t{n}", user(), answer("No.")) for n in range(2)))
+    said = [{"item_id": "i1", "value": 0.5, "rationale": "fine"}]
+    asked: dict[str, Any] = {"judge": "person", "rater": "Eve"}
+    given = tool(action="judge", limit=1, trajectory_ids=runs[:1], **asked)
+    assert tool(action="submit", batch_id=given["batch_id"], scores=said)["accepted"] == 1
+    with quintain.open(home) as opened:
+        batch = opened.judging_batch(1, trajectories=runs[1:], **asked)
+        assert opened.submit_scores(str(batch.batch_id), said).accepted == 1
+    for run_id in runs:
+        (score,) = services.store.scores.of_trajectory(run_id)
+        assert (score.rater, score.feedback) == ("person:Eve", "fine")
 
 
 def corrections(services: Services) -> list[Trajectory]:

@@ -28,6 +28,7 @@ from quintain.tools.training.config_files import start_config
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.start import start_training
 from store_shelves import trained, training
+from terminal import quintain
 from tiny_models import save_tiny_model
 from tools.dict_calls import Caller
 from tools.stored_records import ended, error_of, spec_of, write_rows
@@ -119,6 +120,18 @@ def test_a_benchmark_whose_environment_is_not_here_is_compared_by_its_first_call
     assert started["warnings"][0].endswith("line 1: its task names no environment")
     refused = tool(action="evaluate", agent="expert", dataset_id=exported["dataset_id"])
     assert refused["code"] == "no_weights"
+
+
+@pytest.mark.usefixtures("jobs_in_process")
+def test_an_answer_that_waited_has_the_warnings_of_its_start_and_a_terminal_prints_them_once(
+    tool: Caller, home: Path
+) -> None:
+    place = "quintain/inventory"
+    measured = tool(action="evaluate", agent="expert", environment=place, n_tasks=1, forbidden=["serch"])
+    assert [text for text in measured["warnings"] if "no tool 'serch'" in text], measured
+    acting = ("--environment", place, "--n-tasks", "1", "--forbidden", "serch")
+    done = quintain("evaluate", "expert", *acting, home=home)
+    assert (done.returncode, done.stderr.count("no tool 'serch'")) == (0, 1), done.stderr
 
 
 @pytest.mark.usefixtures("jobs_in_process")

@@ -36,6 +36,7 @@ from quintain.records.wording import counted
 from quintain.settings import Settings
 from quintain.tools import RLTrainingTool
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
+from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 from quintain.tools.training.agents import own_model, register_agent
 from quintain.tools.training.config_files import start_config
@@ -326,6 +327,7 @@ def test_acting_in_bf16_on_a_processor_without_it_is_reported_before_the_job_sta
     register_agent(waiting, "narrow", "starter", sampling=Sampling(precision="bf16"))
     for started in (evaluate_agent(waiting, "narrow", **ACTING), collect_rollouts(waiting, "narrow", **ACTING)):
         assert [text.split()[0] for text in started.warnings] == ["[no_bf16]"]
+        assert get_job(waiting, started.job_id).warnings == started.warnings, "who did not start it sees them, too"
     assert collect_rollouts(waiting, "starter", **ACTING).warnings == ()
     assert collect_rollouts(waiting, "expert", **ACTING).warnings == ()
 
@@ -342,11 +344,13 @@ def test_few_optimizer_steps_are_reported_with_the_batch_size_that_a_plan_takes(
     size = plan.hyperparameters["batch_size"]
     assert size == (8 if method == "kto" else 2)  # 8 steps an epoch of 3; kto keeps what its KL term is estimated from
     for settings, steps in (({}, 3), ({"epochs": 1}, 1), ({"batch_size": 12}, 6)):
-        (warning,) = start_training(waiting, method, "starter", few, hyperparameters=settings).warnings
+        started = start_training(waiting, method, "starter", few, hyperparameters=settings)
+        (warning,), (kept,) = started.warnings, get_job(waiting, started.job_id).warnings
         batch = settings.get("batch_size", 16)
         at_most = f"[few_steps] 15 rows with batch_size {batch} make at most {counted(steps, 'optimizer step')}; "
         assert warning.startswith(at_most), warning
         (planned,) = warning.calls
+        assert (kept, kept.calls) == (warning, warning.calls), "a page and a terminal name it their way"
         found = plan_training(waiting, **planned.arguments).hyperparameters["batch_size"]
         assert f"set batch_size to {found}, as plan_training(" in warning
     recipe = {"model": "starter", "stages": [{"method": method, "dataset": few, "hyperparameters": settings}]}

@@ -46,6 +46,8 @@ class Session:
     """Argument of the tool, or ARGUMENT.MEMBER, -> what the command line calls it, for errors."""
     command: str = ""
     """The command, whose options errors name; empty: none."""
+    warned: set[str] = field(default_factory=set)
+    """Warnings that were printed."""
     _opened: list[Services] = field(default_factory=list)
 
     def settings(self) -> Settings:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from quintain.client.method_calls import method_call
 from quintain.client.objects import Agent, Comparison, Dataset, Job
 from quintain.client.runs import Trajectory
 from quintain.client.session import Session, ids_of
+from quintain.next_step import Hint
 from quintain.records.jobs.job import UNFINISHED
+from quintain.tools.catalog import rewrite_calls
 
 
 class Calls:
@@ -17,8 +22,17 @@ class Calls:
     def __init__(self, session: Session) -> None:
         self.session = session
 
+    def _answer(self, tool: str, arguments: Mapping[str, Any]) -> Any:
+        """Call a tool whose result becomes an object, and issue its warnings as those of the line that called."""
+        answer = self.session.call(tool, arguments)
+        for warning in getattr(answer, "warnings", ()):
+            text = warning if isinstance(warning, Hint) else rewrite_calls(warning, method_call)
+            warnings.warn(text, stacklevel=_level_of_caller())
+        return answer
+
     def _job(self, tool: str, arguments: Mapping[str, Any]) -> Job:
-        return Job(self, self.session.call(tool, arguments).job_id)._loaded()
+        answer = self._answer(tool, arguments)
+        return Job(self, answer.job_id, answer=answer)._loaded()
 
     def _jobs(self, tool: str, arguments: Mapping[str, Any]) -> list[Job]:
         jobs = []
@@ -44,17 +58,20 @@ class Calls:
 
             path = self.session.read(lambda services: file_of(services, arguments["path"]))
             arguments = {**arguments, "path": path}
-        return Dataset(self, self.session.call(tool, arguments).dataset_id)._loaded()
+        answer = self._answer(tool, arguments)
+        return Dataset(self, answer.dataset_id, answer=answer)._loaded()
 
     def _agent(self, tool: str, arguments: Mapping[str, Any]) -> Agent:
-        agent = self.session.call(tool, arguments).agent
-        return Agent(self, agent.id, agent)
+        answer = self._answer(tool, arguments)
+        return Agent(self, answer.agent.id, answer.agent, answer)
 
     def _run(self, tool: str, arguments: Mapping[str, Any]) -> Trajectory:
-        return Trajectory(self, self.session.call(tool, arguments).trajectory_id)
+        answer = self._answer(tool, arguments)
+        return Trajectory(self, answer.trajectory_id, answer=answer)
 
     def _comparison(self, tool: str, arguments: Mapping[str, Any]) -> Comparison:
-        return Comparison(self, self._finished(tool, arguments).comparison_id)._loaded()
+        answer = self._finished(tool, arguments)
+        return Comparison(self, answer.comparison_id, answer=answer)._loaded()
 
     def _finished(self, tool: str, arguments: Mapping[str, Any]) -> Any:
         """Call a tool until its job has ended, and return its result."""
@@ -63,3 +80,11 @@ class Calls:
             Job(self, result.job_id).wait()
             result = self.session.call(tool, arguments)
         return result
+
+
+def _level_of_caller() -> int:
+    """Return the level of the frame outside this package in the stack of the function that asks."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("quintain."):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from quintain.errors import QuintainError
-from quintain.next_step import ToolCall
+from quintain.next_step import Hint, ToolCall
+from quintain.records.record import Record
 from quintain.tools.catalog import rewrite_calls
 
 METHODS: Mapping[str, str] = {
@@ -61,6 +63,19 @@ def method_call(call: ToolCall) -> str:
     if call.tool == "search_trajectories" and isinstance(conditions := given.get("filter"), Mapping):
         given = {**conditions, **{name: value for name, value in given.items() if name != "filter"}}
     return str(ToolCall(method, given))
+
+
+def in_methods(value: Any) -> Any:
+    """Return a result of a tool whose hints, nested ones too, name methods."""
+    if isinstance(value, Hint):
+        return Hint(value.render(method_call))
+    if type(value) is tuple:  # and no picture
+        return tuple(map(in_methods, value))
+    if isinstance(value, dict):
+        return {in_methods(key): in_methods(one) for key, one in value.items()}
+    if isinstance(value, Record):
+        return value.model_copy(update={name: in_methods(one) for name, one in value if name in value.model_fields_set})
+    return value
 
 
 @contextmanager

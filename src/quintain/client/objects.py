@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quintain.client.method_calls import in_methods
 from quintain.client.methods.objects import AgentMethods, DatasetMethods
 from quintain.client.session import require_success
 from quintain.client.thing import Thing, rows_table
@@ -31,7 +32,8 @@ class Job(Thing["JobView"]):
     def _fetch(self, services: Services) -> JobView:
         from quintain.tools.jobs.jobs import get_job
 
-        return get_job(services, self.id)
+        view: JobView = in_methods(get_job(services, self.id))
+        return view
 
     @property
     def record(self) -> JobView:

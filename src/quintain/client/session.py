@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 import anyio
 import anyio.from_thread
 
-from quintain.client.method_calls import errors_name_methods, method_call
+from quintain.client.method_calls import errors_name_methods, in_methods
 from quintain.errors import Conflict, JobFailed
 from quintain.records.jobs.job import JobStatus
 from quintain.records.record import Record
 from quintain.settings import read_settings
-from quintain.tools.catalog import rewrite_calls
 
 if TYPE_CHECKING:
     from quintain.tools.results import JobView
@@ -89,7 +88,7 @@ class Session:
 
         chosen = {name: plain(value) for name, value in arguments.items() if value is not None}
         with errors_name_methods():
-            return call(self.services(), find(tool), chosen)
+            return in_methods(call(self.services(), find(tool).for_operator, chosen))
 
     def read(self, function: Callable[[Services], T]) -> T:
         """Call a function with the open home."""
@@ -142,7 +141,7 @@ def require_success(view: JobView) -> None:
     if view.status == JobStatus.SUCCEEDED:
         return
     error = view.error
-    remedy = rewrite_calls(str((error and error.hint) or view.next_step), method_call)
+    remedy = (error and error.hint) or view.next_step
     if error is None:
         raise JobFailed(f"expected {view.job_id} to succeed, got status {view.status}; {remedy}", code=view.status)
     raise JobFailed(f"{view.job_id} failed: {error.message.rstrip('.; ')}; {remedy}", code=error.code)

@@ -13,6 +13,7 @@ from quintain.records.wording import clip
 
 if TYPE_CHECKING:
     from quintain.client.session import Session
+    from quintain.records.record import Record
     from quintain.tools.services import Services
 
 R = TypeVar("R")
@@ -30,11 +31,12 @@ class Thing(ABC, Generic[R]):
     _listed: Mapping[str, Any] = {}
     """What a list had of it, to show before its record is read."""
 
-    def __init__(self, home: Any, id: str, record: R | None = None) -> None:
+    def __init__(self, home: Any, id: str, record: R | None = None, answer: Record | None = None) -> None:
         self.id = id
         self._home = home
         self._session: Session = home.session
         self._record = record
+        self._answer = answer
 
     @abstractmethod
     def _fetch(self, services: Services) -> R:
@@ -60,6 +62,11 @@ class Thing(ABC, Generic[R]):
         if self._record is None:
             self._record = self._session.read_now(self._fetch, self.id)
         return self._record
+
+    @property
+    def answer(self) -> Record | None:
+        """Answer of the tool that made it, such as counts, paths and warnings; None: it was found."""
+        return self._answer
 
     if not TYPE_CHECKING:  # which knows the fields by `record`, and so still finds a misspelt method
 
@@ -112,6 +119,11 @@ class AsyncThing(Generic[R]):
             Conflict: nothing was.
         """
         return self._blocking.record
+
+    @property
+    def answer(self) -> Record | None:
+        """Answer of the tool that made it, such as counts, paths and warnings; None: it was found."""
+        return self._blocking.answer
 
     if not TYPE_CHECKING:
 

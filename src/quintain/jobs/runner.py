@@ -76,11 +76,12 @@ class JobRunner:
         request_key: str | None = None,
         priority: int = 0,
         resumed_from: str | None = None,
+        warnings: Sequence[str] = (),
     ) -> InsertedJob:
         """Start a job, or queue it if no slot is free. The job is stored first.
 
         The request key identifies equal requests among unfinished jobs; by default it is the hash of the spec. Higher priorities start
-        earlier. `resumed_from` is an ended job with whose checkpoints the new one starts.
+        earlier. `resumed_from` is an ended job with whose checkpoints the new one starts. The job keeps the `warnings` of its start.
         """
         self._reconciler.require_launchable(spec)
         now = self._clock()
@@ -93,6 +94,7 @@ class JobRunner:
             priority=priority,
             max_attempts=self._options.max_attempts,
             resumed_from=resumed_from,
+            warnings=tuple(map(str, warnings)),
             home=self.home,
             created_at=now,
             updated_at=now,

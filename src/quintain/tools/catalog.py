@@ -114,7 +114,8 @@ class ToolSpec:
     """Takes `answer` (`Answer`, None at first) beside the arguments and returns the next question for the person, at last
     the result; None: this call asks nobody, and `function` answers it. Used where the client can show forms."""
     operator_source: Source | None = None
-    """The same function for a caller that is the user themself, in the terminal or on the web page, and not their assistant."""
+    """The same function for a caller that is the user themself, at a terminal, on the web page or in Python, and not their
+    assistant."""
     writes_with: str = ""
     """Argument with which a tool that only reads otherwise starts work. A read-only server refuses it."""
     is_listed: bool = True
@@ -281,6 +282,16 @@ def rewrite_calls(text: str, written: Callable[[ToolCall], str]) -> str:
     A tool that is only named, or whose call cannot be read, is a call without arguments.
     """
     return _mentions().sub(lambda found: written(_call_of(found[0].strip("`"))), text)
+
+
+def read_hint(text: str) -> Hint:
+    """Return a stored text with the calls that hints wrote into it as data again; it stays the same text."""
+    parts, end = list[str | ToolCall](), 0
+    for found in _mentions().finditer(text):
+        if str(call := _call_of(found[0])) == found[0]:
+            parts += [text[end : found.start()], call]
+            end = found.end()
+    return Hint(*parts, text[end:])
 
 
 def _call_of(text: str) -> ToolCall:

@@ -252,7 +252,7 @@ class JobView(Record):
     attempt: int
     error: JobError | None
     result: JobResult | None
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Hint, ...] = Field(default=(), description="Of its start, then of its worker.")
     resumed_from: str | None = None
     created_at: Instant
     started_at: Instant | None

@@ -52,12 +52,13 @@ def run_compare(use: CommandRun) -> int:
         console.print()
         show_next_step(console, found)
 
-    return _show_measured(use, comparison_of(services, found.comparison_id), printed)
+    more = {} if found.contrast is None else {"contrast": found.contrast.model_dump(mode="json")}
+    return _show_measured(use, comparison_of(services, found.comparison_id), printed, **more)
 
 
-def _show_measured(use: CommandRun, found: Any, printed: Callable[[Console, Any], None]) -> int:
-    """Show what was measured, and write its report where one is asked for."""
-    use.show(found, printed)
+def _show_measured(use: CommandRun, found: Any, printed: Callable[[Console, Any], None], **more: object) -> int:
+    """Show what was measured, as JSON with more members, and write its report where one is asked for."""
+    use.print_json(found, **more) if use.json_out else printed(plain_console(), found)
     if (path := use.own["report"]) is not None:
         write_report(found, path)
         plain_console(stderr=use.json_out).print(printable(f"Report: {path}"))

@@ -102,7 +102,7 @@ def run_watch(use: CommandRun) -> int:
 
 
 def follow_start(services: Services, use: CommandRun, started: JobStarted | CompareResult | ScoreResult) -> JobView:
-    """Show the warnings of a start and follow the job to its end.
+    """Show the warnings of a start, follow the job to its end, and show its own.
 
     Raises:
         typer.Exit: The command ends before the job: by --detach, or by Ctrl-C.
@@ -115,6 +115,7 @@ def follow_start(services: Services, use: CommandRun, started: JobStarted | Comp
     view = watch(services, started.job_id, plain_console(stderr=use.json_out))
     if view.status in UNFINISHED:
         raise typer.Exit(INTERRUPTED)
+    _warn(use, view.warnings)
     return view
 
 
@@ -170,7 +171,9 @@ def show_job(use: CommandRun, view: JobView, show: Callable[[Console, JobResult]
 
 
 def _warn(use: CommandRun, warnings: Iterable[str]) -> None:
-    for warning in warnings:
+    new = [warning for warning in warnings if warning not in use.session.warned]
+    use.session.warned.update(new)
+    for warning in new:
         text = in_options(for_terminal(warning), use.session.command)
         plain_console(stderr=True).print(printable(text), style="yellow")
 

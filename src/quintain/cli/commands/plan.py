@@ -17,6 +17,7 @@ def show_plan(console: Console, plan: TrainingPlan) -> None:
     """Print a plan, what is not known of it, and what prevents it."""
     named = {"method": plan.method, "model": plan.model, "dataset": plan.dataset_id, "environment": plan.environment}
     facts = [(name, str(value)) for name, value in named.items() if value is not None]
+    facts += [] if plan.reward is None else [("reward", json.dumps(plan.reward))]
     facts += [(name, json.dumps(value)) for name, value in plan.hyperparameters.items()]
     for name, text in [*facts, *_estimated(plan.estimate)]:
         console.print(printable(f"{name}: {text}"))

@@ -64,6 +64,8 @@ def _show(console: Console, result: ScoreResult) -> None:
         console.print(printable(f"  unscored {n:,}: {in_options(for_terminal(reason), 'score')}"), style="yellow")
     for name, calibration in result.calibrations.items():
         console.print(printable(f"  {name} goes through calibration {calibration}"))
+    for warning in result.warnings:
+        console.print(printable(f"  note: {in_options(for_terminal(warning), 'score')}"), style="yellow")
     if result.audit is not None:
         _show_audit(console, AuditReport.model_validate(result.audit))
     show_next_step(console, result, "score")

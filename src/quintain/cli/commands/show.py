@@ -140,16 +140,23 @@ def _show_run(console: Console, view: TrajectoryView) -> None:
         "task": task.get("id"),
         "outcome": outcome,
         "tags": run.get("tags"),
+        "scores": {_scored_by(one): one.get("value", "unscored") for one in view.scores},
         "steps": view.total_steps,
         "prompt": prompt,
     }
     print_facts(console, facts)
     for place, step in enumerate(run.get("steps", ()), view.first_step):
-        console.print(printable(f"\n[{place}] {step.get('actor', 'agent')}"), style="bold")
+        left_out = ", which no training uses" if place in view.masked else ""
+        console.print(printable(f"\n[{place}] {step.get('actor', 'agent')}{left_out}"), style="bold")
         for line in _step_lines(step):
             console.print(printable(line))
     console.print()
     show_next_step(console, view)
+
+
+def _scored_by(score: Mapping[str, Any]) -> str:
+    """Return the scorer of a stored score, with its rubric and rater where it has them."""
+    return " ".join(score[name] for name in ("scorer", "rubric", "rater") if name in score)
 
 
 def _step_lines(step: Mapping[str, Any]) -> Iterator[str]:

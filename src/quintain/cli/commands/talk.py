@@ -13,7 +13,9 @@ from rich.console import Console
 
 from quintain.cli.session import CommandRun, plain_console
 from quintain.records.text import printable
+from quintain.tools.catalog import tool
 from quintain.tools.evaluation.conversations import TalkResult, talk_partner, watch_talk
+from quintain.tools.invocation import check
 from quintain.tools.jobs.jobs import get_job
 from quintain.tools.services import Services
 
@@ -36,10 +38,10 @@ def _talk(services: Services, use: CommandRun) -> int:
     is_tty, named = sys.stdin.isatty(), use.arguments.get("message")
     if (agent := use.arguments.get("agent")) is not None:
         talk_partner(services, agent, use.arguments.get("environment"))  # refused before a person writes a line
-    if is_tty and not named:
+    if is_tty and named is None:
         console.print("An empty line ends the conversation.")
     result: TalkResult | None = None
-    for text in [named] if named else iter(lambda: _line(is_tty), ""):
+    for text in [named] if named is not None else iter(lambda: _line(is_tty), ""):
         asked = {"job_id": job_id} if job_id else use.arguments
         result = _exchange(services, {**asked, "message": text})
         job_id = result.job_id
@@ -49,7 +51,7 @@ def _talk(services: Services, use: CommandRun) -> int:
     if result is None:
         return 0
     keep = use.own["keep"] or (
-        is_tty and not named and typer.confirm("Store the conversation as a run?", default=False)
+        is_tty and named is None and typer.confirm("Store the conversation as a run?", default=False)
     )
     result = _exchange(services, {"job_id": job_id, "end": "keep" if keep else "discard"})
     console.print(f"{'Stored, of' if result.kept else 'Not stored:'} {result.job_id}")
@@ -66,7 +68,7 @@ def _line(is_tty: bool) -> str:
 
 def _exchange(services: Services, arguments: Mapping[str, Any]) -> TalkResult:
     """Send a message and wait for the answer, or for the end of the conversation."""
-    more, is_waiting = dict(arguments), False
+    more, is_waiting = check(tool("talk_to_agent"), arguments), False
     while True:
         for result in watch_talk(services, **{"wait_s": _WAIT_S, **more}):
             if result.turn != "agent":

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from quintain.next_step import Hint
 from quintain.records.agent import Agent, ModelRef, Sampling
 from quintain.records.artifacts import FetchSpec, PushSpec
 from quintain.records.dataset import DatasetKind, SplitName
@@ -325,8 +326,8 @@ class JobError(Record):
     """Why a job did not succeed."""
 
     code: str
-    message: str
-    hint: str = ""
+    message: Hint
+    hint: Hint = Hint("")
 
 
 class TrajectorySet(Record):

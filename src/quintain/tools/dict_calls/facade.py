@@ -35,7 +35,7 @@ from quintain.tools.results import JobStarted, JobView
 from quintain.tools.services import Services, open_services
 from quintain.tools.training.config_files import start_config, stated_folder
 from quintain.tools.training.methods import EVOLVE, canonical_settings, check_settings, merge_settings, require_method
-from quintain.tools.training.requests import Request, Source
+from quintain.tools.training.requests import Request, Source, acting_on_questions
 from quintain.tools.training.start import copy_model, output_folder, train
 from quintain.tools.web_address import page_url
 
@@ -157,6 +157,7 @@ class RLTrainingTool:
         if spec is None:
             known = sorted({*self._actions, *_SHORT, *_TOOLS})
             raise InvalidInput(f"action {shown(action)} is not known; valid: {', '.join(known)}", code="unknown_action")
+        spec = spec.for_operator
         if spec.picture:
             return self._plot(spec, parameters)
         wait = parameters.pop("wait", False)
@@ -189,9 +190,10 @@ class RLTrainingTool:
         arguments = check(_TOOLS["start_training"], call)
         reported = {name: parameters.get(name) for name in _REPORTED}
         settings = canonical_settings(method, reported | (arguments.get("hyperparameters") or {}))
-        config = check_settings(method, merge_settings(_train_defaults(parameters), settings))
         most = count_of("max_samples", parameters.get("max_samples"))
         source = Source(arguments.get("dataset_id"), arguments.get("environment"), max_samples=most)
+        acts = acting_on_questions(self._open(), method, CONFIGS[method](), source)[1].environment is not None
+        config = check_settings(method, merge_settings(_train_defaults(parameters, acts=acts), settings))
         request = Request(**{key: arguments[key] for key in Request.model_fields if key in arguments})
         with output_folder(parameters.get("output_dir")) as target:
             started = train(self._open(), method, config, request, source)
@@ -236,8 +238,6 @@ class RLTrainingTool:
             return {**about, **started.model_dump(mode="json")}
         view = self._finish(started.job_id)
         answer = {**about, **_finished(view)}
-        if started.warnings:
-            answer["warnings"] = [str(warning) for warning in started.warnings]
         if view.result is not None and view.result.agent:
             if view.kind == EVOLVE:
                 answer["report"] = view.result.report
@@ -344,17 +344,18 @@ def _with_settings(method: str, parameters: Mapping[str, Any]) -> dict[str, Any]
     return {**rest, "hyperparameters": {**settings, **inner}} if settings else rest
 
 
-def _train_defaults(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that `train` takes without `hyperparameters`, which go before them."""
-    settings = {"epochs": parameters.get("num_epochs", 3), "batch_size": parameters.get("batch_size", 4)}
-    if "learning_rate" in parameters:
-        settings["learning_rate"] = parameters["learning_rate"]
+def _train_defaults(parameters: Mapping[str, Any], *, acts: bool) -> dict[str, Any]:
+    """The settings that `train` takes without `hyperparameters`, which go before them. Who acts has no batches of rows."""
+    settings: dict[str, Any] = {"epochs": parameters.get("num_epochs", 3), **({} if acts else {"batch_size": 4})}
+    settings |= {name: parameters[name] for name in ("batch_size", "learning_rate") if name in parameters}
     return {**settings, "lora": {} if parameters.get("use_lora", True) else None}
 
 
 def _finished(view: JobView) -> dict[str, Any]:
     """The end of a job in the facade's words: `success` with its result, or `error` with its reason."""
-    common = {"job_id": view.job_id, "job_status": view.status}
+    common: dict[str, Any] = {"job_id": view.job_id, "job_status": view.status}
+    if view.warnings:
+        common["warnings"] = [str(warning) for warning in view.warnings]
     if view.status != "succeeded" or view.result is None:
         error = view.error
         message = f"{error.message} {error.hint}".strip() if error else f"the job is {view.status}; {view.next_step}"

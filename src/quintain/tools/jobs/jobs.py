@@ -24,7 +24,7 @@ from quintain.records.jobs.job import (
 )
 from quintain.records.text import printable
 from quintain.records.wording import counted, list_names
-from quintain.tools.catalog import wait_for_last
+from quintain.tools.catalog import read_hint, wait_for_last
 from quintain.tools.data.lineage import (
     forgotten_sources_note,
     require_no_forgotten_sources,
@@ -299,7 +299,7 @@ def start(
     warnings: tuple[Hint, ...] = (),
 ) -> JobStarted:
     """Start a job, unless an unfinished one has the key (without one: the same spec), and return how to follow it."""
-    job, deduplicated = services.jobs.start(_by_operator(services, spec), request_key=request_key)
+    job, deduplicated = services.jobs.start(_by_operator(services, spec), request_key=request_key, warnings=warnings)
     again = f"{note} " if note else ""
     again += "The same request is already under way. " if deduplicated else ""
     again += forgotten_sources_note(services, spec.agent.id if hasattr(spec, "agent") else None)
@@ -319,7 +319,10 @@ def start(
 
 def view_of(services: Services, job: Job) -> JobView:
     """Return a job as the tools show it."""
-    facts = _facts(services, job, JobView)
+    facts = _facts(services, job, JobView) | {"warnings": tuple(map(read_hint, job.warnings))}
+    if job.error is not None:
+        texts = {"message": read_hint(job.error.message), "hint": read_hint(job.error.hint)}
+        facts["error"] = job.error.model_copy(update=texts)
     if launcher := services.jobs.launcher_queue(job):
         facts["phase"] = f"in the queue of {launcher}"
     if facts["stalled"] or facts["trouble"]:

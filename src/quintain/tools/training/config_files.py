@@ -146,9 +146,8 @@ def start_config(
             require_no_dataset(document.get(key))
         return start_evolution(services, request, document.get("environment"), settings)
     config = check_settings(method, settings)
-    started = train(services, method, config, request, _source(method, document, folder))
-    warnings = (*started.warnings, *(left_open(config, next(iter(templates), None)) if is_foreign else ()))
-    return started.model_copy(update={"warnings": warnings})
+    notes = left_open(config, next(iter(templates), None)) if is_foreign else ()
+    return train(services, method, config, request, _source(method, document, folder), tuple(notes))
 
 
 def start_recipe(services: Services, document: Mapping[str, Any], folder: Path = Path()) -> JobStarted:

@@ -69,8 +69,10 @@ def start_evolution(
     return _started(services, request, evolution_spec(services, request, environment, settings))
 
 
-def _started(services: Services, request: Request, spec: TrainSpec | EvolveSpec) -> JobStarted:
-    note, warnings = agreement_note(spec.reward_agent), start_warnings(services, spec)
+def _started(
+    services: Services, request: Request, spec: TrainSpec | EvolveSpec, notes: tuple[Hint, ...] = ()
+) -> JobStarted:
+    note, warnings = agreement_note(spec.reward_agent), (*start_warnings(services, spec), *notes)
     return start_new_agent(services, request, spec, note=note, warnings=warnings)
 
 
@@ -211,10 +213,11 @@ def train(
     config: TrainingConfig,
     request: Request,
     source: Source,
+    notes: tuple[Hint, ...] = (),
 ) -> JobStarted:
     """Start a training with checked settings; everything else is checked before anything is created for it.
 
-    A dataset of texts or of the first rows is frozen here.
+    A dataset of texts or of the first rows is frozen here. `notes` are warnings of what was read to start it.
     """
     require_free_name(request.name or "")
     agent = start_agent(services, method, request.model)
@@ -227,7 +230,7 @@ def train(
     name = request.name or f"{agent.name}-{method}"[:100]
     cache = str(services.settings.cache_dir)
     spec = TrainSpec(agent=agent, name=name, output_dir="", cache_dir=cache, seed=request.seed, **inputs)
-    return _started(services, request, spec)
+    return _started(services, request, spec, notes)
 
 
 def training_inputs(

@@ -5,8 +5,8 @@ import { navigate } from "./router.js";
 // `like` has the settings that the form begins with: those of an evaluation on the same tasks, or none.
 export function measureForm(agentId, environment, like, api) {
   const problem = h("div");
-  const count = (value, least, most) => h("input", { type: "number", min: least, max: most, value, required: true });
-  const tasks = count(like.n_tasks ?? 100, 1, 100000), repeats = count(like.repeats ?? 1, 1, 256), seed = count(like.seed ?? 0, 0);
+  const count = (value, least, most, more = { required: true }) => h("input", { type: "number", min: least, max: most, value, ...more });
+  const tasks = count(like.n_tasks, 1, 100000, { placeholder: "100 at most" }), repeats = count(like.repeats ?? 1, 1, 256), seed = count(like.seed ?? 0, 0);
   const why = api.mayChange ? null : "This page is read-only: open the address with #token= that the server printed at its start.";
   const start = h("button", { type: "submit", class: "primary", disabled: !api.mayChange, title: why }, "Evaluate");
   const field = (title, element) => h("label", { class: "field" }, title, element);
@@ -20,7 +20,7 @@ export function measureForm(agentId, environment, like, api) {
     replace(problem);
     try {
       const job = await api.call("evaluate_agent", { agent: agentId, environment: environment.input.value.trim(),
-        n_tasks: Number(tasks.value), repeats: Number(repeats.value), seed: Number(seed.value) });
+        ...(tasks.value && { n_tasks: Number(tasks.value) }), repeats: Number(repeats.value), seed: Number(seed.value) });
       navigate(`/jobs/${job.job_id}`);
     } catch (error) {
       start.disabled = false;

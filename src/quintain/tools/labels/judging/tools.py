@@ -102,7 +102,7 @@ def submit_scores(services: Services, batch_id: _BatchId, scores: _Answers) -> S
 
 
 def submit_own_scores(services: Services, batch_id: _BatchId, scores: _Answers) -> SubmitResult:
-    """Store answers as `submit_scores` does, from the terminal or the web page: the rater's own, and not relayed."""
+    """Store answers as `submit_scores` does, from the terminal, the web page or Python: the rater's own, and not relayed."""
     return _submitted(services, batch_id, scores, "operator")
 
 

@@ -1,6 +1,6 @@
 // One job: state, what got better, curves beside those of other jobs, phases, samples, settings, log; live while it runs.
 import { liveFigure } from "../chart.js";
-import { ago, badge, card, duration, errorBox, facts, h, idLink, nextStep, number, replace, toast } from "../elements.js";
+import { ago, badge, card, duration, errorBox, facts, h, idLink, nextStep, number, replace, rich, toast } from "../elements.js";
 import { forest } from "../forest.js";
 import { jobCurves } from "../job_curves.js";
 import { jobNote } from "../job_note.js";
@@ -127,7 +127,7 @@ function showTop(top, job, api, act) {
       Object.entries(waits.held_by ?? {}).map(([holder, label], i) => [i > 0 && ", ", idLink(holder, label)])),
     [job.stalled, job.trouble].map((text) => text && h("p", { class: "warning-box" }, text)),
     job.error && errorBox({ problem: job.error.message, code: job.error.code, remedy: job.error.hint }),
-    (job.warnings ?? []).map((warning) => h("p", { class: "warning-box" }, warning)),
+    (job.warnings ?? []).map((warning) => h("p", { class: "warning-box" }, rich(warning))),
     !isOpen && nextStep(job.next_step)); // an open job is followed and cancelled by this page
 }
 
