@@ -171,7 +171,8 @@ def _number(job: Job, name: str) -> float:
 
 
 def _times(services: Services, job: Job) -> _Times | None:
-    phases = {event.name: event.time for event in services.store.jobs.events(job.id, type="phase")}
+    # A training that acts or plays held-out tasks goes on under the same name after each; its beginning counts.
+    phases = {event.name: event.time for event in reversed(services.store.jobs.events(job.id, type="phase"))}
     if job.started_at is None or job.ended_at is None or not {"training", "saving"} <= phases.keys():
         return None
     training = (phases["saving"] - phases["training"]).total_seconds()
