@@ -275,6 +275,19 @@ def test_rows_are_chosen_by_the_values_of_their_columns(services: Services) -> N
         export_dataset(services, "sft", "x", TrajectoryFilter(tags=("x",)), curation=Curation(where={"by": "a"}))
 
 
+def test_columns_inside_of_others_are_named_by_both_and_what_rows_do_not_have_is_told(services: Services) -> None:
+    marks = [None, {"rating": 1, "by": "ann"}, {"rating": -1, "by": "ann"}, {"rating": 1, "by": "ben"}, {"by": "ben"}]
+    _write(services, "app.jsonl", [{"prompt": f"{n}?", "response": "4", "mark": mark} for n, mark in enumerate(marks)])
+    label = {"label": "mark.rating", "good": "1", "bad": "-1"}
+    made = _export(services, "kto", "app.jsonl", columns=label, curation=Curation(where={"mark.by": "!ben"}))
+    assert [(row.trajectory.first_user_text, row.desirable) for row in _rows(made)] == [("1?", True), ("2?", False)]
+    assert made.dropped == {"not_where": 2, "no_label": 1}
+    with pytest.raises(InvalidInput, match=r"of the rows \('mark', 'prompt', 'response'\), got 'rating' for the label"):
+        _export(services, "kto", "app.jsonl", columns=label | {"label": "rating"})
+    with pytest.raises(InvalidInput, match=r"rows in app.jsonl, got none; left out: no_label 5; correct `columns`"):
+        _export(services, "kto", "app.jsonl", columns=label | {"label": "mark.stars"})
+
+
 def test_raters_who_disagree_on_a_pair_are_counted_and_the_majority_decides(services: Services) -> None:
     """2 to 1, 1 to 1 and 1 to 0 for the first answer, in any order of the rows."""
     votes = [(1, "a"), (0, "b"), (2, "a"), (1, "b"), (0, "a"), (0, "a")]

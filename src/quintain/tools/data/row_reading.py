@@ -200,11 +200,17 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
     if column is None:
         return
     marks = {name: mark for name, mark in marks.items() if name in MARKS}
-    values: Counter[str] = Counter()
+    values, known = Counter[str](), set[str]()
     with suppress(InvalidInput):  # a damaged file is reported where it is read
         for _, row in rows:
-            if isinstance(row, Mapping) and row.get(column) is not None and len(values) < _COUNTED:
-                values[str(row[column])] += 1
+            if isinstance(row, Mapping) and len(values) < _COUNTED:
+                known.update(row)
+                values.update([] if row.get(column) is None else [str(row[column])])
+    if known and column not in known:
+        raise InvalidInput(
+            f"columns: expected columns of the rows ({', '.join(map(repr, sorted(known)[:20]))}), got {column!r} for the label; "
+            "correct it"
+        )
     if not values:
         return
     numbers = [number for value in values if (number := as_cell_number(value)) is not None]

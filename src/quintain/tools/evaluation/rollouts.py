@@ -364,7 +364,7 @@ def _split_of(dataset: Dataset, asked: str) -> SplitName:
         Hint(
             f"dataset {dataset.id} has nothing held out (its splits: {dataset.splits}); export it with a validation split, ",
             export_again(dataset, validation_share=0.1),
-            ", or measure on what was trained on with split='train'",
+            ", or measure its training rows with split='train'",
         ),
         code="nothing_held_out",
     )
