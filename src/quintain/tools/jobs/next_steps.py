@@ -50,6 +50,8 @@ def next_step(services: Services, job: Job, stalled: str | None = None) -> Hint:
         way = "continues from its newest checkpoint" if has_checkpoint else "begins again"
         if isinstance(job.spec, RolloutSpec | EvaluateSpec | CompareSpec):
             way = "plays the episodes that are left"
+        if isinstance(job.spec, JudgeSpec):
+            way = "asks the questions that are left"
         return Hint(_cause(job), "; ", resume, f" {way} with the same settings.")
     return _after_success(services, job, job.result) if job.result is not None else Hint("Done.")
 
