@@ -20,7 +20,7 @@ from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.evaluation.reports.figures import line
 from quintain.jobs import processes
 from quintain.jobs.directory import JobDirectory
-from quintain.records.agent import Agent, Agreement, ModelRef
+from quintain.records.agent import Agent, Agreement, ModelRef, Sampling
 from quintain.records.dataset import Dataset, TextRow
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import CONFIGS, DPOConfig, SFTConfig
@@ -328,7 +328,8 @@ def test_an_agent_is_measured_on_the_tasks_of_its_start_where_nothing_else_is_kn
 ) -> None:
     """Rows of logs were played nowhere known: success on tasks is better evidence than the loss of rows that were learned from."""
     base = BASE.model_copy(update={"id": "agent:base@1"})
-    measured = evaluated("base", "0111", "0110").model_copy(update={"environment": "quintain/inventory"})
+    warm = {"environment": "quintain/inventory", "sampling": Sampling(temperature=0.7)}
+    measured = evaluated("base", "0111", "0110").model_copy(update=warm)
     of_rows = evaluated("base", "01", suite="rows").model_copy(update={"id": "eval-rows", "dataset_id": "ds-1"})
     final = measured.model_copy(update={"id": "eval-final", "job_id": stored(waiting, "job-0", EVOLVE), "seed": 9})
     for evaluation in (measured, of_rows, final):
@@ -341,7 +342,7 @@ def test_an_agent_is_measured_on_the_tasks_of_its_start_where_nothing_else_is_kn
     result = JobResult(agent="agent:n@1")
     waiting.store.jobs.finish("job-1", 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
     evaluate, compare = get_job(waiting, "job-1").next_step.calls
-    same = {"environment": "quintain/inventory", "n_tasks": 4, "repeats": 2}
+    same = {"environment": "quintain/inventory", "n_tasks": 4, "repeats": 2, "sampling": {"temperature": 0.7}}
     assert evaluate.arguments == {"agent": "agent:n@1", **same}
     assert compare.arguments == {"agents": ["agent:base@1", "agent:n@1"]}
     acting = {"environment": "quintain/inventory", "method": "grpo", "config": CONFIGS["grpo"]()}

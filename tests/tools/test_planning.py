@@ -341,11 +341,11 @@ def test_an_agent_that_was_measured_learns_by_acting_if_it_succeeds_sometimes(
     )
     rate = Rate(successes=solved, n=20, value=solved / 20, ci_low=0, ci_high=1)
     sampling = Sampling(temperature=temperature)
-    found = evaluation("eval-1", agent.id or "", environment=INVENTORY, rate=rate, sampling=sampling)
+    found = evaluation("eval-1", agent.id or "", environment=INVENTORY, rate=rate, sampling=sampling, repeats=2)
     services.store.evaluations.add(found, services.clock())
     plan = plan_training(services, goal=("improve_by_acting",), environment=INVENTORY, model=agent.id)
     assert (plan.method, codes(plan)) == ("grpo", blocked)
-    assert ("solves 45% of 20 tasks" in plan.why) == (solved > 0)
+    assert ("solves 45% of 20 episodes there" in plan.why) == (solved > 0)
     assert any("attempts=4, temperature=1) shows how many" in note for note in plan.notes) == noted
 
 
