@@ -286,6 +286,9 @@ def test_a_plan_in_a_game_has_an_opponent_and_starts_as_it_is(waiting: Services,
     assert any("opponent='expert'" in note for note in plan.notes), "a game is measured against somebody"
     started = start_training(waiting, plan.method, "starter", environment=nim, hyperparameters=plan.hyperparameters)
     assert started.job_id
+    (short,) = plan.estimate.unknown["duration_s"].calls
+    assert short.arguments["hyperparameters"]["rollouts"] == 1
+    assert start_training(waiting, **short.arguments).job_id, "the short one, too, is played against somebody"
 
 
 def test_an_unknown_method_lists_all_and_the_one_that_serves_the_same_purpose(services: Services) -> None:

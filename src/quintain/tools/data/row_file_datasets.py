@@ -227,8 +227,8 @@ def _require_readable(
             code="no_rows",
         )
     if not runs and not tally.rejected:
-        left_out = ", ".join(f"{reason} {n}" for reason, n in tally.dropped.items())
-        remedy = f"left out: {left_out}; correct `columns`" if left_out else "write one JSON object per line"
+        reasons = ", ".join(f"{reason} {n}" for reason, n in tally.dropped.items())
+        remedy = f"left out: {reasons}; correct `columns`" if reasons else "write one JSON object per line"
         raise InvalidInput(f"expected rows in {clip(path)}, got none; {remedy}", code="no_rows")
     examples = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
     if not runs and not is_named:  # each reason names what to do with its file

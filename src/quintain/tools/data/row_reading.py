@@ -204,7 +204,7 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
     with suppress(InvalidInput):  # a damaged file is reported where it is read
         for _, row in rows:
             if isinstance(row, Mapping) and len(values) < _COUNTED:
-                known.update(row)
+                known.update(map(str, row))
                 values.update([] if row.get(column) is None else [str(row[column])])
     if known and column not in known:
         raise InvalidInput(

@@ -94,7 +94,9 @@ def _cost_note(services: Services, spec: JudgeSpec, questions: int) -> Hint:
     """Return a note on the questions of a judge, and their cost by the newest job in which it was asked such ones."""
     asked = f"[cost] {counted(questions, 'question')} to {spec.endpoint.name}, fewer where it answered before"
     for job in services.store.jobs.page(kind="judge").items:
-        report = job.metrics if job.result is None else job.result.report  # one that came to its limit knows it, too
+        report: Mapping[str, Any] = (
+            job.metrics if job.result is None else job.result.report
+        )  # one that came to its limit knows it, too
         same = isinstance(job.spec, JudgeSpec) and (job.spec.endpoint, job.spec.mode) == (spec.endpoint, spec.mode)
         if same and report.get("usd") is not None and report.get("requests"):
             usd = questions * float(report["usd"]) / int(report["requests"])
