@@ -318,8 +318,8 @@ def restated(
             unread.append(cell)
         yield NumberedValue(number, row)
     if unread:
-        rows = f"{counted(len(unread), 'row')} without a number in {reward!r}, such as {shown(unread[0])}"
-        tally.notes.append(f"columns: {rows}, so that the reward is unknown")
+        without = f"{counted(len(unread), 'row')} without a number in {reward!r}, such as {shown(unread[0])}"
+        tally.notes.append(f"columns: {without}, so that the reward is unknown")
 
 
 def labelled(
