@@ -26,6 +26,7 @@ from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import CONFIGS, DPOConfig, SFTConfig
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.job import (
+    CompareSpec,
     EvaluateSpec,
     EvolveSpec,
     ImportSpec,
@@ -368,6 +369,20 @@ def test_agents_that_did_the_same_tasks_are_compared_and_not_measured_again(serv
     services.store.jobs.finish("job-2", 1, JobStatus.SUCCEEDED, services.clock(), result=result)
     hint = next_step(services, services.store.jobs.get("job-2"))
     assert [one.arguments for one in hint.calls] == [{"agents": ["agent:base@1", "eval-1"]}]
+
+
+def test_a_sequential_comparison_says_which_agent_is_better(waiting: Services) -> None:
+    """The difference is that of b to a."""
+    sides = {name: EVALUATE.model_copy(update={"agent": STARTER.model_copy(update={"name": name})}) for name in "ab"}
+    for job_id, test, said in (
+        ("job-1", {"decision": "difference", "difference": -0.3}, "difference, a is better. "),
+        ("job-2", {"decision": "difference", "difference": 0.3}, "difference, b is better. "),
+        ("job-3", {"decision": "undecided", "difference": 0.1}, "undecided. "),
+    ):
+        stored(waiting, job_id, CompareSpec(comparison_id="cmp-1", **sides), running=True)
+        result = JobResult(comparison_id="cmp-1", report={"sequential": {"n_tasks": 32, **test}})
+        waiting.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
+        assert f"Decision after 32 tasks: {said}" in next_step(waiting, waiting.store.jobs.get(job_id))
 
 
 def test_a_name_and_a_note_stay_until_they_are_taken_back_without_their_secrets(waiting: Services) -> None:
