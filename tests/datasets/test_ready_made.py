@@ -180,6 +180,8 @@ def test_a_name_of_a_column_that_no_reader_knows_is_refused_with_the_nearest(ser
     made = _export(services, kind, "odd.jsonl", columns={**named, "system": "sys", "task_id": "at"})
     runs = [row.trajectory for row in _rows(made)]
     assert {run.task.id for run in runs} <= set("012345678")
+    twice = _export(services, kind, "odd.jsonl", columns={**named, "task_id": "ask"})
+    assert all(run.task.id == run.task.prompt for run in (row.trajectory for row in _rows(twice)))
     assert any(run.steps[0].message == "Be brief." for run in runs)
 
 
@@ -262,12 +264,28 @@ def test_rows_are_chosen_by_the_values_of_their_columns(services: Services) -> N
     made = _export(services, "dpo", "pairs.jsonl", curation=Curation(where={"by": "a", "votes": ">=2"}))
     assert {row.chosen.extra["row"]["votes"] for row in _rows(made)} == {"2", "4"}
     assert made.dropped == {"not_where": 4}
+    for but in ("!A|0", "!a|!0", ["!A", "!0"]):  # 0 stands in no cell of this column
+        made = _export(services, "dpo", "pairs.jsonl", curation=Curation(where={"by": but, "votes": "!>=4"}))
+        assert {row.chosen.extra["row"]["votes"] for row in _rows(made)} == {"1", "3"}
     with pytest.raises(InvalidInput, match=r"expected rows of pairs.jsonl with .*got none of 6; widen it"):
         _export(services, "dpo", "pairs.jsonl", curation=Curation(where={"votes": ">9"}))
     with pytest.raises(InvalidInput, match=r"expected columns of the rows .*'by', 'votes'.*got 'voter'"):
         _export(services, "dpo", "pairs.jsonl", curation=Curation(where={"voter": "a"}))
     with pytest.raises(InvalidInput, match=r"`curation.where` names the fields of a file; give its `path`"):
         export_dataset(services, "sft", "x", TrajectoryFilter(tags=("x",)), curation=Curation(where={"by": "a"}))
+
+
+def test_columns_inside_of_others_are_named_by_both_and_what_rows_do_not_have_is_told(services: Services) -> None:
+    marks = [None, {"rating": 1, "by": "ann"}, {"rating": -1, "by": "ann"}, {"rating": 1, "by": "ben"}, {"by": "ben"}]
+    _write(services, "app.jsonl", [{"prompt": f"{n}?", "response": "4", "mark": mark} for n, mark in enumerate(marks)])
+    label = {"label": "mark.rating", "good": "1", "bad": "-1"}
+    made = _export(services, "kto", "app.jsonl", columns=label, curation=Curation(where={"mark.by": "!ben"}))
+    assert [(row.trajectory.first_user_text, row.desirable) for row in _rows(made)] == [("1?", True), ("2?", False)]
+    assert made.dropped == {"not_where": 2, "no_label": 1}
+    with pytest.raises(InvalidInput, match=r"of the rows \('mark', 'prompt', 'response'\), got 'rating' for the label"):
+        _export(services, "kto", "app.jsonl", columns=label | {"label": "rating"})
+    with pytest.raises(InvalidInput, match=r"rows in app.jsonl, got none; left out: no_label 5; correct `columns`"):
+        _export(services, "kto", "app.jsonl", columns=label | {"label": "mark.stars"})
 
 
 def test_raters_who_disagree_on_a_pair_are_counted_and_the_majority_decides(services: Services) -> None:
@@ -303,6 +321,7 @@ def test_decimal_commas_are_numbers_and_a_bound_names_what_is_no_number(services
         services, "sft", "desk.csv", columns=columns | {"reward": "csat"}, curation=Curation(min_reward=4.25)
     )
     assert {row.trajectory.outcome.reward for row in _rows(rated)} == {4.5, 5.0, 4.25}
+    assert "columns: 2 rows without a number in 'csat', such as 'n/a', so that the reward is unknown" in rated.warnings
     with pytest.raises(
         InvalidInput, match=r"got none of 7; curation.where: 'csat' has values without a number, such as 'n/a'"
     ):

@@ -257,6 +257,20 @@ def test_different_sampling_is_noted() -> None:
     assert "b: temperature 0.7, " in note
 
 
+def test_forbidden_calls_are_noted_beside_successes() -> None:
+    """An agent that succeeds more and breaks more rules is not simply better."""
+    agents = []
+    for name, solved, calls in (("meek", "0001", (0, 0, 1, None)), ("bold", "1111", (2, 1, 1, None))):
+        done = evaluated(name, solved)
+        pairs = zip(done.results, calls, strict=True)
+        results = [result.model_copy(update={"calls": 3, "forbidden": n}) for result, n in pairs]
+        spec = EvaluateSpec(agent=Agent(id=f"agent:{name}@1", name=name, model=ModelRef(source="folder", path="/m")),
+                            environment="test/env", n_tasks=4)  # fmt: skip
+        agents.append(summarize(spec, Suite((), "suite"), results, job_id="job-1"))
+    (note,) = compare(agents, ["meek", "bold"], "c", None).notes
+    assert note == "Episodes with a forbidden call: meek 1 of 3, bold 3 of 3."
+
+
 def test_a_leaderboard_needs_no_verdict_from_all() -> None:
     """28 and 3 of 30 differ, as McNemar's test says (p = 2 / 2^25); who has no verdict cannot be told from either."""
     good, poor, none = evaluated("a", "1" * 28 + "00"), evaluated("b", "1" * 3 + "0" * 27), evaluated("c", "?" * 30)

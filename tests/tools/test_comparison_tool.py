@@ -55,13 +55,14 @@ def stored(services: Services, name: str, *outcomes: str, suite: str = "suite", 
 
 
 def test_agents_without_a_common_suite_are_told_the_call_that_makes_them_comparable(services: Services) -> None:
-    stored(services, "a", "0101", suite="one", max_turns=5, seed=3, opponent_id="agent:c@1")
+    warm = Sampling(temperature=0.5)
+    stored(services, "a", "0101", suite="one", max_turns=5, seed=3, opponent_id="agent:c@1", sampling=warm)
     stored(services, "b", "011", suite="two")
     error = error_of(compare_agents, services, ["a", "b"])
     assert (error.code, "share 3 of 4 tasks" in error.message) == ("different_suites", True)
     call = (
         "evaluate_agent(agent='agent:b@1', environment='test/env', split='held_out', n_tasks=4, repeats=1, seed=3, "
-        "max_turns=5, opponent='agent:c@1')"
+        "max_turns=5, opponent='agent:c@1', sampling={'temperature': 0.5})"
     )
     assert call in error.message
     # What one of them did elsewhere since is no reason to send the other there.

@@ -20,12 +20,13 @@ from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.evaluation.reports.figures import line
 from quintain.jobs import processes
 from quintain.jobs.directory import JobDirectory
-from quintain.records.agent import Agent, Agreement, ModelRef
+from quintain.records.agent import Agent, Agreement, ModelRef, Sampling
 from quintain.records.dataset import Dataset, TextRow
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import CONFIGS, DPOConfig, SFTConfig
 from quintain.records.jobs.evolve import EvolveConfig
 from quintain.records.jobs.job import (
+    CompareSpec,
     EvaluateSpec,
     EvolveSpec,
     ImportSpec,
@@ -328,7 +329,8 @@ def test_an_agent_is_measured_on_the_tasks_of_its_start_where_nothing_else_is_kn
 ) -> None:
     """Rows of logs were played nowhere known: success on tasks is better evidence than the loss of rows that were learned from."""
     base = BASE.model_copy(update={"id": "agent:base@1"})
-    measured = evaluated("base", "0111", "0110").model_copy(update={"environment": "quintain/inventory"})
+    warm = {"environment": "quintain/inventory", "sampling": Sampling(temperature=0.7)}
+    measured = evaluated("base", "0111", "0110").model_copy(update=warm)
     of_rows = evaluated("base", "01", suite="rows").model_copy(update={"id": "eval-rows", "dataset_id": "ds-1"})
     final = measured.model_copy(update={"id": "eval-final", "job_id": stored(waiting, "job-0", EVOLVE), "seed": 9})
     for evaluation in (measured, of_rows, final):
@@ -341,7 +343,7 @@ def test_an_agent_is_measured_on_the_tasks_of_its_start_where_nothing_else_is_kn
     result = JobResult(agent="agent:n@1")
     waiting.store.jobs.finish("job-1", 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
     evaluate, compare = get_job(waiting, "job-1").next_step.calls
-    same = {"environment": "quintain/inventory", "n_tasks": 4, "repeats": 2}
+    same = {"environment": "quintain/inventory", "n_tasks": 4, "repeats": 2, "sampling": {"temperature": 0.7}}
     assert evaluate.arguments == {"agent": "agent:n@1", **same}
     assert compare.arguments == {"agents": ["agent:base@1", "agent:n@1"]}
     acting = {"environment": "quintain/inventory", "method": "grpo", "config": CONFIGS["grpo"]()}
@@ -367,6 +369,20 @@ def test_agents_that_did_the_same_tasks_are_compared_and_not_measured_again(serv
     services.store.jobs.finish("job-2", 1, JobStatus.SUCCEEDED, services.clock(), result=result)
     hint = next_step(services, services.store.jobs.get("job-2"))
     assert [one.arguments for one in hint.calls] == [{"agents": ["agent:base@1", "eval-1"]}]
+
+
+def test_a_sequential_comparison_says_which_agent_is_better(waiting: Services) -> None:
+    """The difference is that of b to a."""
+    sides = {name: EVALUATE.model_copy(update={"agent": STARTER.model_copy(update={"name": name})}) for name in "ab"}
+    for job_id, test, said in (
+        ("job-1", {"decision": "difference", "difference": -0.3}, "difference, a is better. "),
+        ("job-2", {"decision": "difference", "difference": 0.3}, "difference, b is better. "),
+        ("job-3", {"decision": "undecided", "difference": 0.1}, "undecided. "),
+    ):
+        stored(waiting, job_id, CompareSpec(comparison_id="cmp-1", **sides), running=True)
+        result = JobResult(comparison_id="cmp-1", report={"sequential": {"n_tasks": 32, **test}})
+        waiting.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
+        assert f"Decision after 32 tasks: {said}" in next_step(waiting, waiting.store.jobs.get(job_id))
 
 
 def test_a_name_and_a_note_stay_until_they_are_taken_back_without_their_secrets(waiting: Services) -> None:

@@ -373,6 +373,11 @@ def test_a_dry_run_is_the_default_and_reports_what_then_happens(
     done = forget(services, runs[0], dry_run=False, twins=True, copies=True)
     assert done.model_dump(exclude={"dry_run", "next_step"}) == planned.model_dump(exclude={"dry_run", "next_step"})
     assert [(thing.id, thing.state) for thing in done.touched] == [(dataset.dataset_id, "blocked")]
+    remove = f"forget(id={dataset.dataset_id!r}, dry_run=False) removes "
+    (listed,) = list_library(services, "datasets").items
+    assert (remove in done.touched[0].remedy, remove in listed["note"]) == (True, True)
+    forget(services, dataset.dataset_id, dry_run=False)
+    assert list_library(services, "datasets").items == ()
 
 
 def test_a_filter_names_runs_and_the_next_step_forgets_the_same_ones(services: Services, runs: list[str]) -> None:

@@ -7,6 +7,7 @@ import re
 import struct
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,13 @@ from quintain.records.hyperparameters.methods import (
     SFTConfig,
 )
 from quintain.records.jobs.job import EvolveSpec, JobResult, JobStatus
+from quintain.records.jobs.job_events import JobEvent
 from quintain.records.jobs.plan import Estimate, TrainingPlan
 from quintain.records.jobs.preview import Histogram, Sample, SplitCounts, Statistics
 from quintain.records.trajectory import Outcome, OutcomeStatus, Task, Trajectory
 from quintain.store.database.engine import write_transaction
 from quintain.store.database.tables import jobs
+from quintain.store.job_spans import Span
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.preview import preview_spec
@@ -283,6 +286,9 @@ def test_a_plan_in_a_game_has_an_opponent_and_starts_as_it_is(waiting: Services,
     assert any("opponent='expert'" in note for note in plan.notes), "a game is measured against somebody"
     started = start_training(waiting, plan.method, "starter", environment=nim, hyperparameters=plan.hyperparameters)
     assert started.job_id
+    (short,) = plan.estimate.unknown["duration_s"].calls
+    assert short.arguments["hyperparameters"]["rollouts"] == 1
+    assert start_training(waiting, **short.arguments).job_id, "the short one, too, is played against somebody"
 
 
 def test_an_unknown_method_lists_all_and_the_one_that_serves_the_same_purpose(services: Services) -> None:
@@ -317,6 +323,11 @@ def test_a_plan_gives_no_reason_for_a_setting_that_was_asked_for(services: Servi
     kept = plan_training(services, dataset_id="some-sft", hyperparameters=asked)
     assert (kept.hyperparameters["batch_size"], kept.hyperparameters["lora"]["rank"]) == (8, 4)
     assert not any(reason in kept.why for reason in reasons)
+    wished: tuple[Purpose, ...] = ("improve_by_acting", "finish_sooner", "keep_skills")
+    for settings, count in (({}, 3), ({"rollouts": 200, "lora": None}, 1), ({"lora": {"rank": 4}}, 3)):
+        plan = plan_training(services, goal=wished, method="grpo", environment=INVENTORY, hyperparameters=settings)
+        told = ("finish_sooner: rollouts 5.", "keep_skills: adapters forget less", "keep_skills: a KL term pulls")
+        assert sum(reason in plan.why for reason in told) == count
 
 
 @pytest.mark.parametrize(
@@ -333,11 +344,11 @@ def test_an_agent_that_was_measured_learns_by_acting_if_it_succeeds_sometimes(
     )
     rate = Rate(successes=solved, n=20, value=solved / 20, ci_low=0, ci_high=1)
     sampling = Sampling(temperature=temperature)
-    found = evaluation("eval-1", agent.id or "", environment=INVENTORY, rate=rate, sampling=sampling)
+    found = evaluation("eval-1", agent.id or "", environment=INVENTORY, rate=rate, sampling=sampling, repeats=2)
     services.store.evaluations.add(found, services.clock())
     plan = plan_training(services, goal=("improve_by_acting",), environment=INVENTORY, model=agent.id)
     assert (plan.method, codes(plan)) == ("grpo", blocked)
-    assert ("solves 45% of 20 tasks" in plan.why) == (solved > 0)
+    assert ("solves 45% of 20 episodes there" in plan.why) == (solved > 0)
     assert any("attempts=4, temperature=1) shows how many" in note for note in plan.notes) == noted
 
 
@@ -472,6 +483,26 @@ def test_the_planned_settings_start_a_job_that_ends_and_the_next_plan_goes_by_it
         connection.execute(update(jobs).where(jobs.c.id == started.job_id).values(spec='{"kind": "newer"}'))
     unmeasured = plan_training(services, dataset_id=dataset_id, hyperparameters={"max_steps": 2})
     assert (unmeasured.blockers, unmeasured.estimate.measured_by) == ((), ())
+
+
+def test_a_plan_to_act_counts_all_rollouts_of_the_training_that_it_goes_by(waiting: Services) -> None:
+    """10 s to load, 3 rollouts of 4 s each, acting included, and 2 s to save: 12 s for 3 x 2 x 2 episodes, 1 s each."""
+    settings = {"rollouts": 3, "updates_per_rollout": 1, "group_size": 2, "tasks_per_step": 2}
+    job_id = start_training(waiting, "grpo", "starter", environment=INVENTORY, hyperparameters=settings).job_id
+    begun, store = waiting.clock(), waiting.store.jobs
+    store.begin_attempt(job_id, 0, 1, begun)
+    marks = [(10, "training"), *((10 + 2 * n, ("acting", "training")[n % 2]) for n in range(6)), (22, "saving")]
+    events = [
+        JobEvent(attempt=1, seq=n, time=begun + timedelta(seconds=s), type="phase", name=name)
+        for n, (s, name) in enumerate(marks)
+    ]
+    store.ingest_spans([Span(job_id, "events.jsonl", 0, 1, events)], begun)
+    ended = begun + timedelta(seconds=24)
+    store.finish(job_id, 1, JobStatus.SUCCEEDED, ended, result=JobResult(report={"steps": 3}))
+    more = {**settings, "rollouts": 200}
+    plan = plan_training(waiting, method="grpo", environment=INVENTORY, hyperparameters=more)
+    assert f"{job_id} took 1 s an episode here, and 800 are planned." in plan.why
+    assert plan.estimate.duration_s == 812.0
 
 
 def test_what_blocks_a_plan_is_a_warning_of_a_training_that_starts_all_the_same(waiting: Services) -> None:

@@ -10,13 +10,15 @@ import pytest
 from fake_endpoint import profile, write_profiles
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.jobs.job import JobResult, JobStatus
+from quintain.records.jobs.job import JobError, JobResult, JobStatus
+from quintain.records.jobs.job_events import JobEvent
 from quintain.records.trajectory import Trajectory
 from quintain.settings import Settings
+from quintain.store.job_spans import Span
 from quintain.tools.data.forgetting import forget
 from quintain.tools.data.lineage import get_lineage
 from quintain.tools.data.run_files import write_runs
-from quintain.tools.jobs.jobs import list_jobs
+from quintain.tools.jobs.jobs import get_job, list_jobs
 from quintain.tools.labels.score_jobs import start_judging, start_model_scoring
 from quintain.tools.labels.scoring import score_trajectories
 from quintain.tools.services import Services
@@ -123,6 +125,11 @@ def test_the_questions_of_a_judge_and_their_cost_are_told_when_it_is_asked(
     )
     (waiting.settings.jobs_dir / "job-paid").mkdir()
     job(waiting.store, "job-paid", spec_of(waiting, started), JobStatus.RUNNING, now=waiting.clock())
+    metrics = {"usd": 0.4, "requests": 10.0}
+    reached = JobEvent(attempt=1, seq=0, time=waiting.clock(), type="progress", step=1, total_steps=3, metrics=metrics)
+    waiting.store.jobs.ingest_spans([Span("job-paid", "events.jsonl", 0, 1, [reached])], waiting.clock())
+    stopped = score_trajectories(waiting, "judge", trajectory_ids=[str(runs[1].id)], judge="endpoint:judge")
+    assert "about 0.12 USD, at the mean of job-paid" in stopped.warnings[0]
     paid = JobResult(n=3, report={"usd": 0.2, "requests": 10})
     waiting.store.jobs.finish("job-paid", 1, JobStatus.SUCCEEDED, waiting.clock(), result=paid)
     again = score_trajectories(waiting, "judge", trajectory_ids=[str(runs[0].id)], judge="endpoint:judge")
@@ -130,5 +137,10 @@ def test_the_questions_of_a_judge_and_their_cost_are_told_when_it_is_asked(
         "[cost] 3 questions to judge, fewer where it answered before: about 0.06 USD, at the mean of job-paid; "
         "cancel_job stops it",
     )
+    waiting.store.jobs.begin_attempt(started.job_id, 0, 1, waiting.clock())
+    waiting.store.jobs.finish(
+        started.job_id, 1, JobStatus.FAILED, waiting.clock(), error=JobError(code="cost_limit", message="")
+    )
+    assert "asks the questions that are left with the same settings" in get_job(waiting, started.job_id).next_step
     with pytest.raises(InvalidInput, match="got 3 that are alone in theirs"):
         start_judging(waiting, runs, judge="endpoint:judge", mode="pairwise")

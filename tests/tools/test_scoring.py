@@ -507,3 +507,29 @@ def test_what_scores_of_a_judge_are_for_is_said_after_the_job(services: Services
     spec = ScoreSpec(agent=resolve_agent(services, "starter"), rubric=RUBRICS["default"], runs=runs, cache_dir="")
     result = after(services, spec, JobResult(n=1, n_error=0, report={"failed": {}}))
     assert "name='good', scorer='judge:default', min_score=0.5, filter=" in result
+
+
+def test_runs_that_one_rater_calls_good_and_another_bad_are_told_where_their_mean_counts(
+    services: Services, ask: ToolCaller
+) -> None:
+    """Ann and ben agree on a and b; they part on c (1 and 0), whose mean of 0.5 is good by default, and on d (0.7 and 0.4)."""
+    runs = add_runs(services, *(run(f"t-{name}", user(), answer(name), tags=("parted",)) for name in "abcd"))
+    for who, values in (("person:ann", (1.0, 0.0, 1.0, 0.7)), ("person:ben", (0.9, 0.1, 0.0, 0.4))):
+        marks = zip(runs, values, strict=True)
+        add_scores(services, *(new_score(one, "people", value, rater=who, rubric="default") for one, value in marks))
+    of = {"filter": {"tags": ["parted"]}}
+
+    parted = (
+        "raters disagree on 2 of 4 runs with several raters (good from 0.5 on), and their mean counts: ask one more"
+    )
+    by_one = "by scorer='people:default@person:ann' or scorer='people:default@person:ben'"
+    for answered in (
+        ask("score_trajectories", scorer="people", **of),
+        ask("export_dataset", kind="kto", name="marks", scorer="people", **of),
+    ):
+        (warning,) = answered["warnings"]
+        assert (warning.startswith(parted), warning.endswith(by_one)) == (True, True), warning
+    strict = ask("export_dataset", kind="sft", name="strict", scorer="people", min_score=0.8, **of)
+    assert "disagree on 1 of 4 runs with several raters (good from 0.8 on)" in strict["warnings"][0]
+    one = ask("export_dataset", kind="kto", name="of-ann", scorer="people@ann", **of)
+    assert (one["warnings"], "2 desirable, 2 undesirable" in one["next_step"]) == ([], False)

@@ -282,6 +282,11 @@ def test_a_summary_divides_what_all_turns_state_by_the_successes(services: Servi
     figures = ask("search_trajectories", filter={"tags": ["paid"]}, summary=True)["summary"]
     assert (figures["input_tokens"], figures["output_tokens"], figures["cost_usd"]) == (60, 10, 1.0)
     assert (figures["tokens_per_success"], figures["cost_per_success"]) == (70, 1.0)
+    row = {"row": {"cost_usd": 0.25, "language": "de"}}
+    whole = run("t8", user(), answer("1"), answer("2"), status=OutcomeStatus.SUCCESS, tags=("paid",))
+    add_runs(services, whole.model_copy(update={"extra": row}))
+    figures = ask("search_trajectories", filter={"tags": ["paid"]}, summary=True)["summary"]
+    assert (figures["cost_usd"], figures["cost_per_success"]) == (1.25, 0.625), "a column of a row is of the whole run"
     add_runs(services, run("t9", user(), answer("free"), tags=("paid",)))
     figures = ask("search_trajectories", filter={"tags": ["paid"]}, summary=True)["summary"]
     assert (figures["input_tokens"], figures["cost_usd"], figures["cost_per_success"]) == (None, None, None)

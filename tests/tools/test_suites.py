@@ -120,6 +120,15 @@ def test_a_benchmark_whose_environment_is_not_here_is_compared_by_its_first_call
     assert started["warnings"][0].endswith("line 1: its task names no environment")
     refused = tool(action="evaluate", agent="expert", dataset_id=exported["dataset_id"])
     assert refused["code"] == "no_weights"
+    chat = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+    talked = tool.record(messages=chat, outcome={"status": "success"})
+    chats = tool(action="export", kind="benchmark", name="c", trajectory_ids=[talked["trajectory_id"]])
+    refused = tool(action="evaluate", agent="starter", dataset_id=chats["dataset_id"])
+    assert refused["code"] == "nothing_to_measure", refused
+    assert f"kind='sft', name='c-turns', filter={{'dataset_id': {chats['dataset_id']!r}}}" in refused["message"]
+    turns = tool(action="export", kind="sft", name="c-turns", filter={"dataset_id": chats["dataset_id"]})
+    measured = tool(action="evaluate", agent="starter", dataset_id=turns["dataset_id"], split="train", wait=False)
+    assert measured["job_id"], measured
 
 
 @pytest.mark.usefixtures("jobs_in_process")

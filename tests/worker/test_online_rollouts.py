@@ -215,7 +215,7 @@ def test_an_iteration_that_is_played_twice_is_stored_once(tmp_path: Path, tiny: 
 
 
 def test_a_constraint_is_learnt_measured_and_enforced(tmp_path: Path, tiny_agent: Agent) -> None:
-    """Six tokens cost a half: the multiplier grows, and an enforced limit leaves no agent."""
+    """Six tokens cost a half: the multiplier grows, a limit that was not kept is told, and an enforced one leaves no agent."""
     tasks = tasks_file(tmp_path, 2)
     cost = {"type": "length", "unit": "tokens", "full_at": 7, "zero_at": 5}
     bound = {"cost": cost, "limit": 0.0, "multiplier": 0.5, "rate": 2.0}
@@ -232,6 +232,8 @@ def test_a_constraint_is_learnt_measured_and_enforced(tmp_path: Path, tiny_agent
                 training.run(job, folder, Stopping(folder))
         else:
             reports[method] = training.run(job, folder, Stopping(folder)).report["constraint"]
+            told = dict(warnings(folder))["above_limit"]
+            assert told.startswith("expected a mean cost of at most 0 in the last rollout, got 0.5; raise rollouts")
         (last,) = progress(folder)
         assert (last["mean_cost"], last["cost_multiplier"]) == (0.5, 1.5)
         assert len(outputs(folder, "agent")) == (not enforce)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -180,6 +180,26 @@ def joined_columns(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[s
         if others and all(part in row for part in (first, *others))
     }
     return {**row, **texts}
+
+
+def with_inner_columns(rows: Iterable[NumberedValue], names: Iterable[str]) -> Iterator[NumberedValue]:
+    """Yield rows with a column of each `OUTER.INNER` among the names that is none of their own: the value inside."""
+    inner = {name: name.split(".") for name in names if "." in name}
+    for number, row in rows:
+        if inner and isinstance(row, Mapping):
+            row = {**{name: value for name, path in inner.items() for value in _inside(row, path)}, **row}
+        yield NumberedValue(number, row)
+
+
+def _inside(value: Any, path: Sequence[str]) -> list[Any]:
+    """Return the value inside, null where one around it is; none where there is no such place."""
+    for name in path:
+        if value is None:
+            return [None]
+        if not isinstance(value, Mapping) or name not in value:
+            return []
+        value = value[name]
+    return [value]
 
 
 def _require_columns(columns: Mapping[str, str], row: Mapping[str, Any]) -> None:

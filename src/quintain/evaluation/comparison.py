@@ -89,7 +89,12 @@ def compare(
         flips=tuple(flip for pair in pairs for flip in _flips(*pair)),
         correction=correction,
         sequential=sequential,
-        notes=(*_notes(named), *(() if sequential else _left_out(compared, evaluations)), *_partial_rewards(compared)),
+        notes=(
+            *_notes(named),
+            *_forbidden_calls(named),
+            *(() if sequential else _left_out(compared, evaluations)),
+            *_partial_rewards(compared),
+        ),
         created_at=now,
     )
 
@@ -180,6 +185,13 @@ def _notes(named: Sequence[_Named]) -> tuple[str, ...]:
         return ()
     settings = "; ".join(f"{name}: {s.summary}, max_new_tokens {s.max_new_tokens}" for name, s in sampled.items())
     return (f"The agents used different sampling settings ({settings}), which may contribute to differences.",)
+
+
+def _forbidden_calls(named: Sequence[_Named]) -> tuple[str, ...]:
+    """Return a note on forbidden calls, which success does not count."""
+    found = [(name, evaluation.forbidden) for name, evaluation in named]
+    rates = [f"{name} {one.episodes.successes} of {one.episodes.n}" for name, one in found if one is not None]
+    return (f"Episodes with a forbidden call: {', '.join(rates)}.",) if rates else ()
 
 
 _CORRECTIONS: dict[Correction, Callable[[Sequence[float]], list[float]]] = {

@@ -80,7 +80,9 @@ class Curation(Record):
         description="Globs of models that wrote all of a run; `!` excludes; `restricted` selects by their terms.",
     )
     where: dict[str, CellValue] | None = Field(
-        default=None, max_length=50, description="Rows of `path`: column -> its value, or a bound: >=4, >=2026-11-01."
+        default=None,
+        max_length=50,
+        description="Rows of `path`: column -> its value, a|b, or a bound: >=4, >=2026-11-01; `!` before it excludes.",
     )
     step_labels: StepLabels = Field(
         default="recorded",

@@ -373,9 +373,14 @@ def _id(run: Trajectory) -> str:
 
 
 def _valued(export: _Export, runs: Iterable[Trajectory]) -> Iterator[ValuedRun]:
-    statements, worth = export.statements.values, _worth(export.options)
+    options, statements, worth = export.options, export.statements.values, _worth(export.options)
     return runs_with_values(
-        export.services, runs, export.options.criteria.scorer, lambda run: statements.get(run.id or "", worth(run))
+        export.services,
+        runs,
+        options.criteria.scorer,
+        lambda run: statements.get(run.id or "", worth(run)),
+        export.tally.notes,
+        options.making.get("desirable_from", options.criteria.min_value),
     )
 
 

@@ -176,7 +176,9 @@ def _things(services: Services, done: Forgotten, request: _Request) -> Iterable[
         remedy = Hint(
             "No training starts on it. Export it again, forgotten runs are left out: ",
             export_again(dataset, is_kept=not request.copies),
-            f"; then delete {dataset.path}." if not request.copies and Path(dataset.path).exists() else ".",
+            "; ",
+            call("forget", id=dataset_id, dry_run=False),
+            " removes this one.",
         )
         blocked = dataset_id in done.blocked
         if not blocked:

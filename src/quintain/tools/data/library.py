@@ -172,7 +172,7 @@ def _stored(
         datasets = store.datasets.page(text=text, limit=limit, cursor=cursor)
         blocked = store.lineage.datasets_with_forgotten([item.id for item in datasets.items])
         rows = [item.model_dump(mode="json", exclude={"files"}) for item in datasets.items]
-        return [row | _blocked(blocked.get(row["id"], 0)) for row in rows], datasets.next_cursor
+        return [row | _blocked(row["id"], blocked.get(row["id"], 0)) for row in rows], datasets.next_cursor
     if kind == "agents":
         agents = store.agents.page(text=text, limit=limit, cursor=cursor)
         return [_agent(services, item) for item in agents.items], agents.next_cursor
@@ -236,11 +236,16 @@ def _calibration(calibration: Calibration) -> dict[str, Any]:
     return {**kept, "domains": fits, "resource_uri": f"calibration://{calibration.id}"}
 
 
-def _blocked(forgotten: int) -> dict[str, Any]:
+def _blocked(dataset_id: str, forgotten: int) -> dict[str, Any]:
     """Return the note on a dataset with forgotten runs."""
     if not forgotten:
         return {}
-    note = f"Blocked: {counted(forgotten, 'run')} of it forgotten since; export it again, then delete its folder."
+    remove = call("forget", id=dataset_id, dry_run=False)
+    note = Hint(
+        f"Blocked: {counted(forgotten, 'run')} of it forgotten since; export what is left anew; ",
+        remove,
+        " removes it.",
+    )
     return {"forgotten": forgotten, "note": note}
 
 

@@ -181,10 +181,11 @@ def _next_step(
     dry_run: bool,
     copies: bool,
 ) -> Hint:
+    if not dry_run and left:
+        free = call("forget", id=..., ended_days=0, dry_run=False)
+        return Hint("Delete the copies that are left when you no longer need them, those of a job with ", free, ".")
     if not dry_run:
-        return Hint(
-            "Delete the copies that are left when you no longer need them." if left else "No copy of them is known."
-        )
+        return Hint("No copy of them is known.")
     if busy:
         return Hint("Nothing was changed. First ", call("cancel_job", job_id=busy[0].id), ", which uses them.")
     again = forget_call([ref.id for ref in refs], copies=copies or None, dry_run=False)

@@ -45,6 +45,13 @@ def fits(mark: str, value: object) -> bool:
     return "|" in mark and any(fits(one.strip(), value) for one in mark.split("|"))
 
 
+def is_chosen(mark: str, value: object) -> bool:
+    """Whether a value fits; after `!`, whether it is none of those that follow (`!a|b`), which an empty cell is not either."""
+    if not mark.startswith("!"):
+        return fits(mark, value)
+    return not any(fits(one.strip().removeprefix("!"), value) for one in mark[1:].split("|"))
+
+
 def number_in(value: object) -> float | None:
     """Return the number that a cell states."""
     return as_cell_number(value) if isinstance(value, str) else as_number(value)

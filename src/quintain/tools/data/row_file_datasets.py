@@ -14,7 +14,15 @@ from typing import NamedTuple
 
 from quintain.artifacts.locations import is_url
 from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset
-from quintain.datasets.row_files import RowFiles, hub_rows, needs_lines, row_files, rows_of, write_lines
+from quintain.datasets.row_files import (
+    RowFiles,
+    hub_rows,
+    needs_lines,
+    row_files,
+    rows_of,
+    with_inner_columns,
+    write_lines,
+)
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.text_dataset import TextFile
 from quintain.errors import InvalidInput
@@ -91,6 +99,11 @@ class _RowRequest(NamedTuple):
     """`good` and `bad` -> the value of the label that means it; `assistant` -> that of the role."""
     where: Mapping[str, str] = {}
     """Column -> value or bound of the rows to read."""
+
+    def inside(self, read: Read) -> Read:
+        """Return a reader whose rows have the columns inside of others that the request names, such as `feedback.rating`."""
+        names = {*self.columns.values(), *self.where, *filter(None, [self.split])}
+        return lambda report: with_inner_columns(read(report), names)
 
     def rows(self, read: Read, report: Report, tally: ExportCounts) -> Iterator[NumberedValue]:
         """Yield the rows to read, with labels and roles that the readers know."""
@@ -214,7 +227,9 @@ def _require_readable(
             code="no_rows",
         )
     if not runs and not tally.rejected:
-        raise InvalidInput(f"expected rows in {clip(path)}, got none; write one JSON object per line", code="no_rows")
+        reasons = ", ".join(f"{reason} {n}" for reason, n in tally.dropped.items())
+        remedy = f"left out: {reasons}; correct `columns`" if reasons else "write one JSON object per line"
+        raise InvalidInput(f"expected rows in {clip(path)}, got none; {remedy}", code="no_rows")
     examples = "; ".join(f"{row.place}: {row.reason}" for row in tally.rejected[:3])
     if not runs and not is_named:  # each reason names what to do with its file
         raise InvalidInput(f"none of the rows in {clip(path)} can be read: {examples}", code="no_rows")
@@ -297,15 +312,16 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
     place = place_of(services, request.path)
     if place is None:
         name = f"https://huggingface.co/datasets/{request.path}"
-        _require_read(request, lambda _: hub_rows(request.path), tally)
-        for lines, report, split in _sides(request, "hub", lambda _: hub_rows(request.path), None, tally):
+        read = request.inside(lambda _: hub_rows(request.path))
+        _require_read(request, read, tally)
+        for lines, report, split in _sides(request, "hub", read, None, tally):
             yield _Origin(lines, name, sha256_of(lines), report, split)
         return
     files = RowFiles(text_files(place), []) if request.text else row_files(place)
     if files.left_out:
         tally.notes.append(note_left_out(files.left_out, place))
     if files.taken:
-        _require_read(request, partial(rows_of, files.taken[0]), tally)
+        _require_read(request, request.inside(partial(rows_of, files.taken[0])), tally)
     for number, file in enumerate(files.taken):
         as_it_is = None if request.columns or request.where or needs_lines(file, text=request.text) else file
         name = str(file)
@@ -313,7 +329,8 @@ def _origins(services: Services, request: _RowRequest, tally: ExportCounts) -> I
             inside = file.relative_to(place).as_posix() if place.is_dir() else ""
             name = f"{url_of(services, request.path)}/{inside}".rstrip("/")
         name = safe_name(name) if services.settings.redact else name
-        for lines, report, split in _sides(request, str(number), partial(rows_of, file), as_it_is, tally):
+        read = request.inside(partial(rows_of, file))
+        for lines, report, split in _sides(request, str(number), read, as_it_is, tally):
             yield _Origin(lines, name, sha256_of(file), report, split)
 
 

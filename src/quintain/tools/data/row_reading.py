@@ -25,9 +25,9 @@ from quintain.records.dataset import LEARNED, SplitName
 from quintain.records.imports import IngestStatus
 from quintain.records.text import printable
 from quintain.records.trajectory import Trajectory
-from quintain.records.wording import clip, list_names, nearest, shown
+from quintain.records.wording import clip, counted, list_names, nearest, shown
 from quintain.redaction.redact import redact_text
-from quintain.tools.data.row_bounds import bound_of, fits, number_in
+from quintain.tools.data.row_bounds import bound_of, fits, is_chosen, number_in
 from quintain.tools.data.speaker_lines import chat_reader
 from quintain.tools.roots import nothing_at, readable
 from quintain.tools.services import Services
@@ -88,7 +88,8 @@ def require_read_columns(columns: Mapping[str, str], rows: Sequence[Any], folder
 def _changes_runs(ours: str, columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], folder: Path) -> bool:
     """Whether rows are read differently without a column. Rows that cannot be read at all are refused elsewhere."""
     others = {name: column for name, column in columns.items() if name != ours}
-    without = [{name: value for name, value in row.items() if name not in (ours, columns[ours])} for row in rows]
+    absent = {ours, columns[ours]} - set(others.values())  # a column may be read under two names
+    without = [{name: value for name, value in row.items() if name not in absent} for row in rows]
     read = _runs(rows, columns, folder)
     return not read or read != _runs(without, others, folder)
 
@@ -199,11 +200,17 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
     if column is None:
         return
     marks = {name: mark for name, mark in marks.items() if name in MARKS}
-    values: Counter[str] = Counter()
+    values, known = Counter[str](), set[str]()
     with suppress(InvalidInput):  # a damaged file is reported where it is read
         for _, row in rows:
-            if isinstance(row, Mapping) and row.get(column) is not None and len(values) < _COUNTED:
-                values[str(row[column])] += 1
+            if isinstance(row, Mapping) and len(values) < _COUNTED:
+                known.update(map(str, row))
+                values.update([] if row.get(column) is None else [str(row[column])])
+    if known and column not in known:
+        raise InvalidInput(
+            f"columns: expected columns of the rows ({', '.join(map(repr, sorted(known)[:20]))}), got {column!r} for the label; "
+            "correct it"
+        )
     if not values:
         return
     numbers = [number for value in values if (number := as_cell_number(value)) is not None]
@@ -244,8 +251,8 @@ def chosen_rows(
 ) -> Iterator[NumberedValue]:
     """Yield the rows whose columns have the requested values.
 
-    A value may be a bound such as `>=4` or `>=2026-11-01`. The others are counted, those without a number or a time for
-    a bound apart.
+    A value may be a bound such as `>=4` or `>=2026-11-01`, and `!` before it excludes. The others are counted, those without
+    a number or a time for a bound apart.
 
     Raises:
         InvalidInput: the first row lacks a column.
@@ -259,7 +266,7 @@ def chosen_rows(
                     f"curation.where: expected columns of the rows ({', '.join(map(repr, list(row)[:20]))}), got {absent[0]!r}; "
                     "correct it"
                 )
-            if not all(fits(value, row.get(name)) for name, value in where.items()):
+            if not all(is_chosen(value, row.get(name)) for name, value in where.items()):
                 words = {
                     name: cell
                     for name, bound in bounded.items()
@@ -288,6 +295,7 @@ def restated(
     `user` to the speakers of a chat in one cell.
     """
     column, agent, chat = columns.get("role"), marks.get("assistant"), chat_reader(columns, marks)
+    reward, unread = columns.get("reward"), list[str]()
     labels = {name: mark for name, mark in marks.items() if name in MARKS}
     for number, row in labelled(rows, columns, labels, report, tally):
         if isinstance(row, Mapping):
@@ -305,7 +313,13 @@ def restated(
         if columns.keys() >= RIVALS and isinstance(row, Mapping) and row.get(columns.get("label", "")) is False:
             chosen, rejected = columns["chosen"], columns["rejected"]
             row = {**row, chosen: row.get(rejected), rejected: row.get(chosen)}
+        cell = row.get(reward) if reward is not None and isinstance(row, Mapping) else None
+        if isinstance(cell, str) and cell.strip() and as_cell_number(cell) is None:
+            unread.append(cell)
         yield NumberedValue(number, row)
+    if unread:
+        without = f"{counted(len(unread), 'row')} without a number in {reward!r}, such as {shown(unread[0])}"
+        tally.notes.append(f"columns: {without}, so that the reward is unknown")
 
 
 def labelled(

@@ -10,6 +10,7 @@ from typing import Any
 
 from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput
+from quintain.evaluation.episode_state import COST
 from quintain.evaluation.failures import failure_of
 from quintain.evaluation.statistics.success_rates import estimate_over_k, pass_at_k, pass_hat_k, rate_over_tasks
 from quintain.next_step import Hint, call
@@ -192,7 +193,11 @@ class _Counts:
             usage = step.usage
             self._spend("input", usage and usage.input_tokens)
             self._spend("output", usage and usage.output_tokens)
-            self._spend("cost", step.extra.get("cost_usd"))
+        costs, row = [step.extra.get(COST) for step in run.own_steps], run.extra.get("row")
+        if isinstance(row, Mapping) and costs and not any(cost is not None for cost in costs):
+            costs = [row.get(COST)]  # a column of the log's row, which is that of the whole run
+        for cost in costs:
+            self._spend("cost", cost)
         self.callers.update(called)
         for tool in called:
             self.formats[tool].add(run.source.format)

@@ -35,7 +35,7 @@ from quintain.tools.jobs.plots import saved_picture
 from quintain.tools.results import CompareResult, Contrast, RunOutline
 from quintain.tools.run_selection import count_fitting
 from quintain.tools.services import Services, find
-from quintain.tools.training.agents import resolve_agent
+from quintain.tools.training.agents import resolve_agent, sampling_like
 
 _FLIPS = 8
 """Flips in the answer to a new comparison; of a stored one as many as fit on a page."""
@@ -175,7 +175,7 @@ def _evaluations(services: Services, agents: Sequence[str], environment: str | N
     candidates = [_candidates(services, name, environment, agents) for name in agents]
     shared = set.intersection(*({item.suite_hash for item in items} for items in candidates))
     if not shared:
-        raise _without_common_suite(agents, candidates)
+        raise _no_common_suite(services, agents, candidates)
     suite = next(item.suite_hash for item in candidates[0] if item.suite_hash in shared)
     chosen = [next(item for item in items if item.suite_hash == suite) for items in candidates]
     if len({item.id for item in chosen}) < len(chosen):
@@ -211,7 +211,7 @@ def _first_evaluation(services: Services, agent: str, environment: str | None, o
     known = [one.id for one in stored if one is not None and one.id is not None]
     measured = [found[0] for one in known if (found := services.store.evaluations.of_agent(one))]
     if measured:
-        return _call_for(agent, measured[0])
+        return _call_for(services, agent, measured[0])
     suites = [{"environment": DEFAULT_ENVIRONMENT}]
     for one in known:
         with suppress(InvalidInput):  # what it learned from says nothing of where to measure it
@@ -236,7 +236,9 @@ def _of_fixed_size(found: list[Evaluation]) -> list[Evaluation]:
     return fixed
 
 
-def _without_common_suite(agents: Sequence[str], candidates: Sequence[Sequence[Evaluation]]) -> InvalidInput:
+def _no_common_suite(
+    services: Services, agents: Sequence[str], candidates: Sequence[Sequence[Evaluation]]
+) -> InvalidInput:
     """The refusal, with the overlap of the newest suites and the calls after which the agents can be compared."""
     suites = "; ".join(f"{name}: {_suites(items)}" for name, items in zip(agents, candidates, strict=True))
     places = set.intersection(*({item.environment for item in items} for items in candidates))
@@ -250,7 +252,7 @@ def _without_common_suite(agents: Sequence[str], candidates: Sequence[Sequence[E
     ]
     tasks = {result.task_id for result in wanted.results}
     overlap = min(len(tasks & {result.task_id for result in item.results}) for item in lacking)
-    evaluate = join_hints(" and ", [Hint(_call_for(item.agent_id, wanted)) for item in lacking])
+    evaluate = join_hints(" and ", [Hint(_call_for(services, item.agent_id, wanted)) for item in lacking])
     return InvalidInput(
         Hint(
             f"these agents have no task suite in common ({suites}); their newest suites share {overlap} of {len(tasks)} tasks, "
@@ -262,7 +264,7 @@ def _without_common_suite(agents: Sequence[str], candidates: Sequence[Sequence[E
     )
 
 
-def _call_for(agent: str, like: Evaluation) -> ToolCall:
+def _call_for(services: Services, agent: str, like: Evaluation) -> ToolCall:
     """Return the call that evaluates an agent on the suite of another's evaluation."""
     about: dict[str, Any] = {
         "agent": agent,
@@ -277,9 +279,8 @@ def _call_for(agent: str, like: Evaluation) -> ToolCall:
         if is_played and (chosen := chosen_environment(like.environment)) is not None:
             about["environment"] = chosen
     if is_played:
-        about |= {"repeats": like.repeats, "seed": like.seed}
-        about |= {"max_turns": like.max_turns} if like.max_turns is not None else {}
-        about |= {"opponent": like.opponent_id} if like.opponent_id is not None else {}
+        about |= {"repeats": like.repeats, "seed": like.seed, "max_turns": like.max_turns, "opponent": like.opponent_id}
+        about |= sampling_like(services, agent, like.sampling)
     return call("evaluate_agent", **about)
 
 

@@ -11,6 +11,7 @@ from quintain.records.hyperparameters.methods import ROLES
 from quintain.records.jobs.job import EvolveSpec, JobSpec, RecipeSpec, TrainSpec
 from quintain.records.labels.reward import RewardSpec
 from quintain.tools.services import Services, find
+from quintain.tools.training.agents import sampling_like
 
 
 def after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
@@ -30,7 +31,7 @@ def after_training(services: Services, spec: JobSpec, agent_id: str) -> Hint:
             game = call("evaluate_agent", agent=agent_id, **suite, opponent=began)
             return Hint("Let the new agent play against the one that it began with: ", game, ".")
         learned_in = ... if "split" in suite else suite.get("environment")
-        if learned_in is not None and (known := _played_by(services, began, learned_in)):
+        if learned_in is not None and (known := _played_by(services, began, learned_in, agent_id)):
             return Hint(
                 "Measure the new agent on the tasks that the one it began with was measured on: ",
                 call("evaluate_agent", agent=agent_id, **known),
@@ -144,10 +145,11 @@ def _suites(services: Services, agent_id: str) -> set[str]:
     return {one.suite_hash for one in services.store.evaluations.of_agent(agent_id)}
 
 
-def _played_by(services: Services, agent_id: Any, environment: Any) -> dict[str, Any] | None:
+def _played_by(services: Services, agent_id: Any, environment: Any, other: str) -> dict[str, Any] | None:
     """Return the suite of the newest measurement of an agent in an environment, or in any (`...`), alone; None if there is none.
 
-    An evolution measures on what is left of the tasks that it chose by, which no call asks for again.
+    It has the sampling, where the other agent would sample in another way. An evolution measures on what is left of the
+    tasks that it chose by, which no call asks for again.
     """
     found = services.store.evaluations.of_agent(agent_id) if isinstance(agent_id, str) else []
     for one in found:
@@ -159,5 +161,6 @@ def _played_by(services: Services, agent_id: Any, environment: Any) -> dict[str,
             given = {"repeats": one.repeats, "split": one.split, "seed": one.seed, "max_turns": one.max_turns}
             usual = {"repeats": 1, "split": "held_out", "seed": 0, "max_turns": None}
             changed = {name: value for name, value in given.items() if value != usual[name]}
-            return {"environment": one.environment, "n_tasks": one.n_tasks, **changed}
+            sampling = sampling_like(services, other, one.sampling)
+            return {"environment": one.environment, "n_tasks": one.n_tasks, **changed, **sampling}
     return None

@@ -50,6 +50,8 @@ def next_step(services: Services, job: Job, stalled: str | None = None) -> Hint:
         way = "continues from its newest checkpoint" if has_checkpoint else "begins again"
         if isinstance(job.spec, RolloutSpec | EvaluateSpec | CompareSpec):
             way = "plays the episodes that are left"
+        if isinstance(job.spec, JudgeSpec):
+            way = "asks the questions that are left"
         return Hint(_cause(job), "; ", resume, f" {way} with the same settings.")
     return _after_success(services, job, job.result) if job.result is not None else Hint("Done.")
 
@@ -92,7 +94,10 @@ def _after_success(services: Services, job: Job, result: JobResult) -> Hint:
         return Hint("Read the rows with ", preview_again(job.spec), ".")
     if isinstance(job.spec, CompareSpec):
         test, plot = result.report.get("sequential", {}), call("plot_job", job_id=result.comparison_id)
-        return Hint(f"Decision after {test.get('n_tasks')} tasks: {test.get('decision')}. Draw it: ", plot, ".")
+        better = job.spec.b if (test.get("difference") or 0) > 0 else job.spec.a
+        leads = f", {better.agent.name} is better" if test.get("decision") == "difference" else ""
+        decided = f"Decision after {test.get('n_tasks')} tasks: {test.get('decision')}{leads}. "
+        return Hint(decided, "Draw it: ", plot, ".")
     if result.evaluation_id and not result.n and result.report.get("loss") is None:
         errors = f"; {counted(result.n_error, 'episode')} ended with an error" if result.n_error else ""
         score = call("score_trajectories", scorer=..., filter={"job_id": job.id})

@@ -16,7 +16,7 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import IMITATED
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.jobs.job import EvolveSpec, JobSpec, JobStatus, StepLabelSpec
+from quintain.records.jobs.job import EvolveSpec, JobSpec, StepLabelSpec
 from quintain.records.jobs.run_jobs import InfluenceSpec, JudgeSpec, ReplaySpec, ScoreSpec
 from quintain.records.labels.judging import JudgingMode, Rubric
 from quintain.records.labels.profiles import DomainProfile
@@ -93,8 +93,10 @@ def _question_count(spec: JudgeSpec | ScoreSpec, tasks: Mapping[str, Sequence[st
 def _cost_note(services: Services, spec: JudgeSpec, questions: int) -> Hint:
     """Return a note on the questions of a judge, and their cost by the newest job in which it was asked such ones."""
     asked = f"[cost] {counted(questions, 'question')} to {spec.endpoint.name}, fewer where it answered before"
-    for job in services.store.jobs.page(kind="judge", status=JobStatus.SUCCEEDED).items:
-        report = job.result.report if job.result is not None else {}
+    for job in services.store.jobs.page(kind="judge").items:
+        report: Mapping[str, Any] = (
+            job.metrics if job.result is None else job.result.report
+        )  # one that came to its limit knows it, too
         same = isinstance(job.spec, JudgeSpec) and (job.spec.endpoint, job.spec.mode) == (spec.endpoint, spec.mode)
         if same and report.get("usd") is not None and report.get("requests"):
             usd = questions * float(report["usd"]) / int(report["requests"])

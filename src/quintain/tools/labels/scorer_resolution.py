@@ -19,6 +19,7 @@ from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.records.wording import clip, list_names, nearest, shown
 from quintain.scoring.calibration.calibrated import CalibratedScorer
 from quintain.scoring.judges.rubrics import RUBRICS, read_rubric_file, rubric, unknown_rubric
+from quintain.scoring.raters import RatersApart
 from quintain.scoring.recorded import (
     AGENT,
     INFLUENCE,
@@ -162,6 +163,8 @@ def runs_with_values(
     runs: Iterable[Trajectory],
     scorer: str | None,
     worth: Callable[[Trajectory], float | None],
+    notes: list[str] | None = None,
+    bound: float | None = None,
 ) -> Iterator[ValuedRun]:
     """Stream runs with what they are worth.
 
@@ -171,6 +174,8 @@ def runs_with_values(
         scorer: Whose stored scores count, by the name that `full_scorer_name` returns: the raters' newest verdicts, their mean, and
             the newest calibration of it; without one, the score of this name in the run's log. None: `worth` decides.
         worth: Value of a run by itself; None: not known.
+        notes: Gets, at the end, what is to be known of the values.
+        bound: From which on a run is good, for the notes.
     """
     stream = iter(runs)
     if scorer is None:
@@ -178,7 +183,7 @@ def runs_with_values(
         yield from (ValuedRun(run, worth(run)) for run in stream)
         return
     found: dict[str, list[Score]] = {}
-    reader = with_calibration(services, RecordedScorer(scorer, found))
+    reader, apart = with_calibration(services, RecordedScorer(scorer, found)), RatersApart({scorer: found}, bound)
     name = source_of(scorer).scorer
     logged = not is_scorer(name)
     while batch := list(islice(stream, _BATCH)):
@@ -188,7 +193,10 @@ def runs_with_values(
             if logged and run.id and run.id not in found:
                 found[run.id] = logged_scores(run.id, name, run.outcome.scores)
             score = reader.score(run)
+            apart.add(run.id or "")
             yield ValuedRun(run, score.value, score_labels(run, [score]).labels if score.steps else ())
+    if notes is not None:
+        notes += apart.notes()
 
 
 def verdict(run: Trajectory) -> float | None:

@@ -29,6 +29,7 @@ from quintain.scoring.declared import DeclaredScorer
 from quintain.scoring.mix import cap_score, capped_name
 from quintain.scoring.profiles import PROFILES
 from quintain.scoring.profiles import profile as find_profile
+from quintain.scoring.raters import RatersApart
 from quintain.scoring.recorded import AGENT, INFLUENCE, MONTECARLO, RAW, REPLAY, TOURNAMENT, is_recorded, source_of
 from quintain.scoring.registry import PROFILED, recorded_names
 from quintain.scoring.registry import scorer as find_scorer
@@ -225,6 +226,7 @@ def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _
     tally, auditor, stopped_at = Tally(rule.scorer.name), Auditor() if audit else None, None
     for gone in asked.forgotten:
         tally.add(_of_forgotten(gone, tally.name))
+    apart = RatersApart(rule.recorded)
     deadline = math.inf if services.trusted else time.monotonic() + MAX_S
     stream = iter(runs)
     while stopped_at is None and (chunk := list(islice(stream, _CHUNK))):
@@ -234,6 +236,7 @@ def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _
             score = rule.score(run)
             scores.append(score)
             tally.add(score)
+            apart.add(run.id or "")
             if auditor is not None:
                 auditor.add(run, score)
             if time.monotonic() > deadline:
@@ -247,7 +250,7 @@ def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _
         scorer=tally.name,
         **tally.counts(),
         calibrations=rule.calibrations,
-        warnings=(*rule.warnings, *tally.constant_parts()),
+        warnings=(*rule.warnings, *tally.constant_parts(), *apart.notes()),
         audit=auditor.report().model_dump() if auditor is not None else None,
         next_cursor=stopped_at,
         next_step=_next(tally, rule, asked, stopped_at, auditor.report().verdict if auditor is not None else None),

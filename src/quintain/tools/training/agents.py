@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -21,7 +21,7 @@ from quintain.settings import has_secret
 from quintain.tools.data.lineage import forgotten_sources_note
 from quintain.tools.results import AgentResult
 from quintain.tools.run_selection import short_schema
-from quintain.tools.services import Services
+from quintain.tools.services import Services, find
 from quintain.tools.training.model_folders import HUB_NAME, near_models, starter_folder
 from quintain.tools.training.model_references import agent_of_job, agent_of_path, path_of, store_base
 from quintain.tools.training.planning.gguf_header import require_loadable as require_gguf
@@ -113,6 +113,14 @@ def sampling_of(services: Services, agent: Agent, sampling: Sampling | None) -> 
                 f"{changed.min_p:g}; leave it out, or give top_p or top_k"
             )
     return changed
+
+
+def sampling_like(services: Services, agent_id: str, other: Sampling) -> dict[str, Any]:
+    """Return the argument `sampling` by which an agent samples as another one did; none where it does so by itself."""
+    agent = find(services.store.agents.get, agent_id)
+    own = Sampling() if agent is None else agent.sampling
+    differing = {name: value for name, value in other if value != getattr(own, name)}
+    return {"sampling": differing} if differing else {}
 
 
 def require_free_name(name: str) -> None:

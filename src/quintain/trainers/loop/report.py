@@ -207,15 +207,24 @@ def nothing_supervised(
 
 def above_limit(run: Run) -> TrainingFailed | None:
     """Return the error of a run whose constraint is enforced and whose last rollout cost more; None otherwise."""
-    known, constraint = _constraint(run), constraint_of(run.config)
-    if known is None or constraint is None or not constraint.enforce or (known["mean_cost"] or 0) <= constraint.limit:
+    constraint, excess = constraint_of(run.config), _excess(run)
+    if constraint is None or not constraint.enforce or excess is None:
         return None
     return TrainingFailed(
-        f"expected a mean cost of at most {constraint.limit:g} in the last rollout, got {known['mean_cost']:.4g}, and "
-        "constraint.enforce is on, so no agent is stored; raise rollouts, constraint.rate or constraint.multiplier, or "
-        "set enforce to false",
+        f"{excess}, and constraint.enforce is on, so no agent is stored; {_LOWER_COST}, or set enforce to false",
         code="above_limit",
     )
+
+
+_LOWER_COST = "raise rollouts, constraint.rate or constraint.multiplier"
+
+
+def _excess(run: Run) -> str | None:
+    """Return by what the last rollout cost more than the constraint allows; None where it did not."""
+    known = _constraint(run)
+    if known is None or (known["mean_cost"] or 0) <= (known["limit"] or 0):
+        return None
+    return f"expected a mean cost of at most {known['limit']:g} in the last rollout, got {known['mean_cost']:.4g}"
 
 
 def _constraint(run: Run) -> dict[str, float | None] | None:
@@ -245,6 +254,8 @@ def end_warnings(run: Run, batch: ExampleBatch) -> Iterator[tuple[str, str]]:
                 "no_costs",
                 "no run had a cost, so the constraint changed nothing; check what constraint.cost names, or leave it out",
             )
+        elif excess := _excess(run):
+            yield "above_limit", f"{excess}; {_LOWER_COST}"
     elif counts and counts["level_rollouts"] == counts["rollouts"] and _learns_from_equals(run.config, batch):
         yield "equal_rewards", f"in every rollout {remedies_for({'no_variance': 1}, online=True)[0]}"
     if isinstance(run.source, RolloutSource) and batch.unweighted:

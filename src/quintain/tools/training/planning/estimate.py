@@ -171,7 +171,8 @@ def _number(job: Job, name: str) -> float:
 
 
 def _times(services: Services, job: Job) -> _Times | None:
-    phases = {event.name: event.time for event in services.store.jobs.events(job.id, type="phase")}
+    # A training that acts or plays held-out tasks goes on under the same name after each; its beginning counts.
+    phases = {event.name: event.time for event in reversed(services.store.jobs.events(job.id, type="phase"))}
     if job.started_at is None or job.ended_at is None or not {"training", "saving"} <= phases.keys():
         return None
     training = (phases["saving"] - phases["training"]).total_seconds()
@@ -332,6 +333,8 @@ def _on_data(
 def _short_training(asked: EstimateRequest, **fewer: int) -> ToolCall:
     agent = ... if asked.agent is None else asked.agent.id_or_name
     where = {"dataset_id": asked.dataset_id, "environment": asked.environment}
+    if asked.method != EVOLVE:
+        fewer = asked.config.model_dump(mode="json", exclude_defaults=True, exclude={"method"}) | fewer
     return call("start_training", method=asked.method, model=agent, **where, hyperparameters=fewer)
 
 
@@ -362,8 +365,7 @@ def _acting(
 ) -> Estimate:
     """A method that acts: how long its episodes are nobody knows before one has run."""
     unknown.setdefault("memory_mb", Hint("the caches of episodes come on top: the first run shows how much"))
-    fewer = {"iterations": 1} if asked.method == EVOLVE else {"rollouts": 1}
-    short = _short_training(asked, **fewer)
+    short = _short_training(asked, **({"iterations": 1} if asked.method == EVOLVE else {"rollouts": 1}))
     remedy = Hint("the duration of episodes is unknown: start it with fewer rounds, ", short, ", then plan again")
     config = asked.config
     if asked.method == EVOLVE or not isinstance(config, ActingConfig):

@@ -120,14 +120,16 @@ def plan_training(
 def _with_constraints(
     purposes: tuple[Purpose, ...], method: str, asked: dict[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the settings with those of the constraints, and the reasons; settings of the request win."""
-    settings, reasons = dict[str, Any](), list[str]()
+    """Return the settings with those of the constraints, and the reasons of those that the request leaves as they are."""
+    settings, found = dict[str, Any](), list[tuple[dict[str, Any], str]]()
     for wanted, reason in constraints(purposes, method):
         inner = {name: value for name, value in wanted.items() if name in EvolveConfig.model_fields}
         outer = {name: value for name, value in wanted.items() if name not in inner}
-        settings = merge_settings(settings, {**inner, "training": outer} if method == EVOLVE and outer else wanted)
-        reasons.append(reason)
-    return merge_settings(settings, asked), reasons
+        wanted = {**inner, "training": outer} if method == EVOLVE and outer else wanted
+        settings = merge_settings(settings, wanted)
+        found.append((wanted, reason))
+    settings = merge_settings(settings, asked)
+    return settings, [reason for wanted, reason in found if merge_settings(settings, wanted) == settings]
 
 
 def _measurement(model: str, dataset: Dataset | None, environment: str | None) -> TrainingPlan:

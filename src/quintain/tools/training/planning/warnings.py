@@ -180,7 +180,8 @@ def newest_measurement(services: Services, agent: Agent | None, environment: str
             return Measurement(result.success_rate, result.n, of, spec.sampling.temperature)
     for one in services.store.evaluations.of_agent(agent.id):
         if one.environment == environment and one.rate.value is not None:
-            return Measurement(one.rate.value, one.rate.n, counted(one.rate.n, "task"), one.sampling.temperature)
+            of = counted(one.rate.n, "task" if one.repeats == 1 else "episode")
+            return Measurement(one.rate.value, one.rate.n, of, one.sampling.temperature)
     return None
 
 
