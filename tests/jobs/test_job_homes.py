@@ -137,7 +137,7 @@ def test_a_copy_of_a_home_with_its_database_is_a_home_of_its_own_and_runs_no_job
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would take the job for killed, run it too, and write into the folders of the original, which its specification names."""
-    first, copied, moved = (Settings(home=tmp_path / name) for name in ("first", "copied", "moved"))
+    first, copied, moved = (Settings(home=tmp_path / name) for name in ('the "first" of José', "copied", "moved"))
     monkeypatch.setattr(LocalLauncher, "start", lambda self, attempt: None)
     original = open_services(first)
     spec = training().model_copy(update={"output_dir": str(first.agents_dir / "clerk")})
