@@ -35,6 +35,8 @@ __all__ = [
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FORBIDDEN = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+REFUSED_BY_DISK = _FULL | _FORBIDDEN
+"""Numbers of errors by which a disk without room or permission refuses a file."""
 
 
 class QuintainError(Exception):
@@ -111,6 +113,14 @@ def disk_remedy(error: OSError) -> str:
     if error.errno in _FORBIDDEN:
         return "give this user write permission, or set QUINTAIN_HOME to a writable folder"
     return "check the disk"
+
+
+def explained(error: Exception) -> Exception:
+    """Return the error of a disk without room or permission as one with its remedy, any other as it is."""
+    if not isinstance(error, OSError) or error.errno not in REFUSED_BY_DISK:
+        return error
+    where = f" {error.filename}" if error.filename else ""
+    return Unavailable(f"the disk refuses{where} ({error.strerror}); {disk_remedy(error)}", code="disk_refused")
 
 
 class TrainingFailed(QuintainError):

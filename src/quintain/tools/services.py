@@ -5,7 +5,8 @@ The store is imported when services open, not when this module is: a server answ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -69,14 +70,9 @@ def open_services(settings: Settings, *, trusted: bool = False) -> Services:
     from quintain.store.store import open_store
 
     folders = (settings.home, settings.jobs_dir, settings.datasets_dir, settings.agents_dir, settings.inbox_dir)
-    try:
+    with _home_errors_explained(settings):
         for folder in folders:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unavailable(
-            f"cannot create or write the home folder {str(settings.home)!r} ({error.strerror}); set QUINTAIN_HOME to a "
-            "folder that this user may write"
-        ) from error
     configure(settings.environments_file, endpoints=settings.endpoints_file)
     store = open_store(settings.url)
     options = JobOptions(
@@ -102,7 +98,20 @@ def open_services(settings: Settings, *, trusted: bool = False) -> Services:
             settings.job_disk_mb,
         ),
     )
-    return Services(settings, store, JobRunner(store, options, utc_now), utc_now, trusted)
+    with _home_errors_explained(settings):
+        runner = JobRunner(store, options, utc_now)
+    return Services(settings, store, runner, utc_now, trusted)
+
+
+@contextmanager
+def _home_errors_explained(settings: Settings) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(
+            f"cannot create or write the home folder {str(settings.home)!r} ({error.strerror}); free disk space, or set "
+            "QUINTAIN_HOME to a folder that this user may write"
+        ) from error
 
 
 def _seconds(minutes: float | None) -> float | None:
