@@ -171,6 +171,20 @@ def test_a_copy_of_a_home_with_its_database_is_a_home_of_its_own_and_runs_no_job
         services.close()
 
 
+def test_a_job_of_a_moved_home_that_had_ended_is_resumed_where_the_home_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, moved = (Settings(home=tmp_path / name) for name in ("first", "moved"))
+    monkeypatch.setattr(LocalLauncher, "start", lambda self, attempt: None)
+    with closing(open_services(first)) as before:
+        spec = training().model_copy(update={"output_dir": str(first.agents_dir / "clerk")})
+        job = before.jobs.start(spec).job
+        before.store.jobs.finish(job.id, 1, JobStatus.INTERRUPTED, before.clock())
+    first.home.rename(moved.home)
+    with closing(open_services(moved)) as after:
+        assert after.jobs.resume(job.id).spec.output_dir == str(moved.agents_dir / "clerk")
+
+
 def test_a_folder_whose_id_was_lost_or_damaged_goes_on_with_its_jobs(jobs: JobHome) -> None:
     """With a new id, nobody would look after the jobs that are under way, and they would seem to run for ever."""
     running, waiting = jobs.runner.start(SelftestSpec(steps=20)).job, jobs.runner.start(SelftestSpec(steps=2)).job
