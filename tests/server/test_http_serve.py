@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
+import pytest
 from starlette.testclient import TestClient
 
+from quintain.errors import Unavailable
 from quintain.server.app import create_server
 from quintain.server.calls.failures import tool_failure
 from quintain.server.http.application import http_application
@@ -22,6 +25,7 @@ from quintain.server.http.limits import Limits
 from quintain.server.http.serving import access_of
 from quintain.server.http.tokens import TokenFile
 from quintain.settings import Settings
+from quintain.tools.services import open_services
 from server.test_http_matrix import JSON, META, message
 
 LIST = {"name": "list_jobs", "arguments": {}}
@@ -100,8 +104,24 @@ def test_health_names_what_is_wrong_and_no_path(tmp_path: Path) -> None:
 
 
 def test_what_the_disk_refuses_a_tool_is_told_with_its_remedy() -> None:
-    for error, remedy in ((errno.EACCES, "give this user write permission"), (errno.ENOSPC, "free disk space")):
+    remedies = (
+        (errno.EACCES, "give this user write permission"),
+        (errno.ENOSPC, "free disk space"),
+        (errno.ENOLCK, "locks"),
+    )
+    for error, remedy in remedies:
         refused = OSError(error, os.strerror(error), "/the/home/jobs/job-1")
         (block,) = tool_failure("get_job", refused, Path("/the/home")).content
         assert block.text.startswith("[disk_refused] the disk refuses the home folder/jobs/job-1 (")
         assert remedy in block.text
+
+
+def test_a_home_on_a_disk_without_locks_is_refused_with_the_remedy(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lustre can be mounted without them, and NFS."""
+
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(Unavailable, match=r"No locks available.*a file system with locks"):
+        open_services(Settings(home=home / "new"))

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from quintain.environments import configuration
 from quintain.environments.configuration import configure_retrieval
-from quintain.errors import REFUSED_BY_DISK, QuintainError, TrainingFailed, disk_remedy
+from quintain.errors import QuintainError, TrainingFailed, disk_remedy, is_refused_by_disk
 from quintain.jobs.directory import JobDirectory
 from quintain.records.hyperparameters.methods import TrainingConfig
 from quintain.records.jobs.job import JobError
@@ -102,7 +102,7 @@ def failure_of(error: Exception) -> JobError:
             message=f"out of memory: {error}",
             hint="Use a smaller batch (batch_tokens), a shorter max_length, LoRA, or a smaller model.",
         )
-    if isinstance(error, OSError) and error.errno in REFUSED_BY_DISK:
+    if isinstance(error, OSError) and is_refused_by_disk(error):
         remedy = disk_remedy(error)
         return JobError(
             code="disk_refused",
