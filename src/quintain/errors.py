@@ -35,6 +35,9 @@ __all__ = [
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FORBIDDEN = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+_LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+REFUSED_BY_DISK = _FULL | _FORBIDDEN | _LOCKLESS
+"""Numbers of errors by which a disk without room, permission or locks refuses a file."""
 
 
 class QuintainError(Exception):
@@ -110,7 +113,24 @@ def disk_remedy(error: OSError) -> str:
         return "free disk space"
     if error.errno in _FORBIDDEN:
         return "give this user write permission, or set QUINTAIN_HOME to a writable folder"
+    if error.errno in _LOCKLESS:
+        return "set QUINTAIN_HOME to a folder on a file system with locks, such as a local disk, or mount it with them (Lustre: flock)"
     return "check the disk"
+
+
+def is_refused_by_disk(error: Exception) -> bool:
+    """Whether a file was refused by a disk without room, permission or locks; a refused connection has no file."""
+    if not isinstance(error, OSError):
+        return False
+    return error.errno in _FULL | {errno.ENOLCK} or (error.errno in _FORBIDDEN and error.filename is not None)
+
+
+def explained(error: Exception) -> Exception:
+    """Return the error of a disk that refuses a file as one with its remedy, any other as it is."""
+    if not isinstance(error, OSError) or not is_refused_by_disk(error):
+        return error
+    refused = f"the disk refuses {error.filename or 'a file'} ({error.strerror})"
+    return Unavailable(f"{refused}; {disk_remedy(error)}", code="disk_refused")
 
 
 class TrainingFailed(QuintainError):

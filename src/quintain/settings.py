@@ -14,9 +14,23 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from quintain.errors import InvalidInput
 
+_LONGEST_BYTES = 500
+"""SQLite opens files of at most 512 bytes, also the journals, whose names are longer."""
+
 
 def sqlite_url(path: Path) -> str:
-    """Return the SQLAlchemy URL of a SQLite file, whatever characters its path has: `?` and `%` mean something in a URL."""
+    """Return the SQLAlchemy URL of a SQLite file, whatever characters its path has: `?` and `%` mean something in a URL.
+
+    Raises:
+        InvalidInput: SQLite opens no such path: it is too long, or not UTF-8.
+    """
+    encoded = os.fsencode(path)
+    if len(encoded) > _LONGEST_BYTES or encoded.decode(errors="ignore") != str(path):
+        raise InvalidInput(
+            f"expected the path of a database in at most {_LONGEST_BYTES} bytes of UTF-8, got {len(encoded)} bytes: "
+            f"{encoded.decode(errors='replace')[:100]}; set QUINTAIN_HOME to another folder",
+            code="bad_setting",
+        )
     return f"sqlite:///{quote(str(path))}"
 
 

@@ -113,7 +113,8 @@ def test_a_summary_of_runs_is_printed_below_their_list(settings: Settings, servi
         run(f"t{n // 2}", user(), call("look"), answer(), status=one, episode_key=f"{n}")
         for n, one in enumerate((good, good, good, bad))
     ]
-    services.store.trajectories.add_many(runs, services.clock())
+    hostile = runs[-1].model_copy(update={"task": runs[-1].task.model_copy(update={"prompt": "=1+\x1b[2J"})})
+    services.store.trajectories.add_many([*runs[:-1], hostile], services.clock())
     shown = quintain("runs", "--summary", "--limit", "1", home=settings.home).stdout
     assert "runs: 4 runs of 2 tasks" in shown
     assert "outcomes: success 3, failure 1" in shown
@@ -126,6 +127,7 @@ def test_a_summary_of_runs_is_printed_below_their_list(settings: Settings, servi
     assert "success:" not in listed
     table = list(csv.DictReader(io.StringIO(quintain("runs", "--limit", "1", "--csv", "-", home=settings.home).stdout)))
     assert [row["outcome"] for row in table] == ["failure", "success", "success", "success"], "all, newest first"
+    assert table[0]["prompt"] == "'=1+\ufffd[2J", "no formula of a spreadsheet, and nothing that steers a terminal"
     one = quintain("show", table[0]["id"], home=settings.home).stdout
     assert "\nenvironment: quintain/inventory\n" in one
 

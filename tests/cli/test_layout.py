@@ -44,6 +44,9 @@ def test_facts_leave_out_what_is_unknown_and_show_lists_of_objects_as_tables() -
 
 def test_text_of_others_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in "".join(table_lines(("a",), [("\x1b[2Jgone",)], 80))
+    assert "".join(table_lines(("a",), [("ok\U000e0041\U000e0042",)], 80)).isprintable(), (
+        "tags are read by models alone"
+    )
     assert "\x1b" not in "".join(fact_lines({"a": {"b": "\x1b[2Jgone"}, "c": ["\x1b"]}, 80))
 
 

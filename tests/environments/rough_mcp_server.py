@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ["echo", "slow", "hang", "die", "flood", "chatter", "ask", "change", "refuse", "break_schema", "nul"]
-NAMES += ["get_square", "get_missing", "keep", "recall"]
+NAMES += ["get_square", "get_missing", "keep", "recall", "pester"]
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
@@ -55,6 +55,9 @@ def call(request: dict[str, Any]) -> None:
         case "flood":
             while True:
                 sys.stdout.write("x" * 1_000_000)
+        case "pester":
+            while True:
+                say({"id": "pester", "method": "sampling/createMessage", "params": QUESTIONS["sampling/createMessage"]})
         case "chatter":
             sys.stdout.write("starting up\n{not json}\n\n[1, 2]\n")
             text(request, "done")

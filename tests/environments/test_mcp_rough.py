@@ -51,7 +51,7 @@ def test_what_a_server_may_do_without_ending_the_episode(playing) -> None:
     """All pages of its tools are the action space. Faults of a call are observations, and the server lives on."""
     environment = playing(timeout_s=1.5)
     assert [tool["function"]["name"] for tool in environment.tools][:5] == ["echo", "slow", "hang", "die", "flood"]
-    assert len(environment.tools) == 15
+    assert len(environment.tools) == 16
     for action, message in (
         (Action(tool="echo", raw_args="{a:"), "not valid JSON"),
         (Action(tool="eco", args={}), "did you mean 'echo'?"),
@@ -80,6 +80,7 @@ def test_what_a_server_may_do_without_ending_the_episode(playing) -> None:
         ("hang", "environment_timeout", r"hangs: no answer to hang within 0\.5 s"),
         ("die", "environment_died", "out of cheese"),
         ("flood", "environment_died", "messages of at most 16,000,000 bytes, got more"),
+        ("pester", "environment_died", "at most 50 requests to its client at once, got more"),
         ("break_schema", "environment_garbage", "answered break_schema wrongly"),
     ],
 )
@@ -94,7 +95,7 @@ def test_a_server_that_fails_is_killed_and_its_error_has_the_reason(
     if tool == "die":
         with pytest.raises(Unavailable, match="has ended"):
             act(environment, "echo")
-    if tool in ("hang", "flood"):
+    if tool in ("hang", "flood", "pester"):
         assert group_is_gone(pid)
 
 

@@ -115,6 +115,16 @@ def test_a_worker_that_ends_without_a_result_has_crashed_and_its_log_is_quoted(
     reconcile_log.unlink()
 
 
+def test_a_job_whose_directory_cannot_be_read_is_still_shown(jobs: JobHome) -> None:
+    job = jobs.runner_with(slots=0, light_kinds=frozenset()).start(SelftestSpec()).job
+    unreadable = jobs.directory(job.id).path / "shim.json"
+    unreadable.mkdir(parents=True)
+    running = job.model_copy(update={"status": JobStatus.RUNNING})
+    assert (jobs.runner.is_suspended(job.id), jobs.runner.launcher_queue(running)) == (False, None)
+    unreadable.rmdir()
+    jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner)
+
+
 def test_a_job_whose_directory_cannot_be_read_or_made_is_interrupted(jobs: JobHome) -> None:
     without_slots = jobs.runner_with(slots=0, light_kinds=frozenset())
     job = without_slots.start(SelftestSpec()).job

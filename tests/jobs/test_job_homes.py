@@ -137,7 +137,7 @@ def test_a_copy_of_a_home_with_its_database_is_a_home_of_its_own_and_runs_no_job
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would take the job for killed, run it too, and write into the folders of the original, which its specification names."""
-    first, copied, moved = (Settings(home=tmp_path / name) for name in ("first", "copied", "moved"))
+    first, copied, moved = (Settings(home=tmp_path / name) for name in ('the "first" of José', "copied", "moved"))
     monkeypatch.setattr(LocalLauncher, "start", lambda self, attempt: None)
     original = open_services(first)
     spec = training().model_copy(update={"output_dir": str(first.agents_dir / "clerk")})
@@ -169,6 +169,20 @@ def test_a_copy_of_a_home_with_its_database_is_a_home_of_its_own_and_runs_no_job
     assert output == str(moved.agents_dir / "clerk"), "it goes on here, and writes here"
     for services in (original, copy, linked, after):
         services.close()
+
+
+def test_a_job_of_a_moved_home_that_had_ended_is_resumed_where_the_home_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, moved = (Settings(home=tmp_path / name) for name in ("first", "moved"))
+    monkeypatch.setattr(LocalLauncher, "start", lambda self, attempt: None)
+    with closing(open_services(first)) as before:
+        spec = training().model_copy(update={"output_dir": str(first.agents_dir / "clerk")})
+        job = before.jobs.start(spec).job
+        before.store.jobs.finish(job.id, 1, JobStatus.INTERRUPTED, before.clock())
+    first.home.rename(moved.home)
+    with closing(open_services(moved)) as after:
+        assert after.jobs.resume(job.id).spec.output_dir == str(moved.agents_dir / "clerk")
 
 
 def test_a_folder_whose_id_was_lost_or_damaged_goes_on_with_its_jobs(jobs: JobHome) -> None:

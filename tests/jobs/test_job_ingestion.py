@@ -136,6 +136,25 @@ def test_bad_lines_are_counted_and_the_good_ones_around_them_stay(jobs: JobHome)
     assert warning.startswith("bad_output: 4 trajectory line(s) could not be stored; first error: ")
 
 
+@pytest.mark.parametrize("file", ["outputs/agent.jsonl", "events.jsonl"])
+def test_a_line_of_a_newer_worker_waits_for_a_server_of_its_version(jobs: JobHome, file: str) -> None:
+    """An installation is upgraded under a running server, whose next worker is a new one: nothing that it writes is left out."""
+    job_id, reporter = dead_job(jobs)
+    reporter.output("agent", agent("learner"))
+    reporter.result(JobResult(agent="agent:learner@1"))
+    path = jobs.directory(job_id).path / file
+    known = path.read_text(encoding="utf-8")
+    path.write_text(known.replace('{"', '{"added_later":1,"'), encoding="utf-8")
+    jobs.runner.reconcile()
+    assert jobs.store.jobs.get(job_id).status is JobStatus.RUNNING
+    assert ".added_later of a newer version" in (jobs.runner.trouble(job_id) or "")
+    path.write_text(known, encoding="utf-8")  # what a newer server reads in it
+    jobs.runner.reconcile()
+    ended = jobs.store.jobs.get(job_id)
+    assert (ended.status, ended.warnings) == (JobStatus.SUCCEEDED, ())
+    assert [found.id for found in jobs.store.agents.page().items] == ["agent:learner@1"]
+
+
 def test_a_result_written_before_a_late_cancel_counts(jobs: JobHome) -> None:
     job_id, reporter = dead_job(jobs)
     reporter.result(JobResult(n=1))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,14 +14,21 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
+import pytest
 from starlette.testclient import TestClient
 
+from quintain.errors import Unavailable
 from quintain.server.app import create_server
+from quintain.server.calls.failures import tool_failure
 from quintain.server.http.application import http_application
 from quintain.server.http.limits import Limits
 from quintain.server.http.serving import access_of
 from quintain.server.http.tokens import TokenFile
 from quintain.settings import Settings
+from quintain.tools.services import open_services
+from server.test_http_matrix import JSON, META, message
+
+LIST = {"name": "list_jobs", "arguments": {}}
 
 
 def start(home: Path, *options: str) -> tuple[subprocess.Popen[str], str, list[str]]:
@@ -70,8 +80,10 @@ def test_the_token_is_printed_once_and_opens_what_the_page_may_change(tmp_path: 
 def test_health_names_what_is_wrong_and_no_path(tmp_path: Path) -> None:
     home = tmp_path / "home"
     settings = Settings(home=home)
-    access = access_of(settings, "127.0.0.1", 8765, TokenFile(home))
+    token = TokenFile(home)
+    access = access_of(settings, "127.0.0.1", 8765, token)
     home.mkdir()
+    token.create()
     (home / "quintain.db").write_bytes(b"not a database" * 100)
     app = http_application(create_server(settings), access, Limits())
     with TestClient(app, base_url="http://anything") as client:
@@ -81,3 +93,35 @@ def test_health_names_what_is_wrong_and_no_path(tmp_path: Path) -> None:
         assert answer.json()["status"] == "unavailable"
         assert answer.json()["store"].startswith("database_")
         assert str(tmp_path) not in answer.text
+        (home / "jobs").rmdir()
+        (home / "jobs").touch()  # a file where a folder should be
+        for method, params in (("tools/call", LIST), ("resources/read", {"uri": "job://job-1"})):
+            headers = JSON | {"Host": "127.0.0.1:8765", "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method}
+            headers["Mcp-Name"] = params.get("name") or params["uri"]
+            headers["Authorization"] = f"Bearer {token.read()}"
+            answer = client.post("/mcp", content=message(method, params | {"_meta": META}), headers=headers)
+            assert "cannot create or write the home folder 'the home folder'" in answer.text
+
+
+def test_what_the_disk_refuses_a_tool_is_told_with_its_remedy() -> None:
+    remedies = (
+        (errno.EACCES, "give this user write permission"),
+        (errno.ENOSPC, "free disk space"),
+        (errno.ENOLCK, "locks"),
+    )
+    for error, remedy in remedies:
+        refused = OSError(error, os.strerror(error), "/the/home/jobs/job-1")
+        (block,) = tool_failure("get_job", refused, Path("/the/home")).content
+        assert block.text.startswith("[disk_refused] the disk refuses the home folder/jobs/job-1 (")
+        assert remedy in block.text
+
+
+def test_a_home_on_a_disk_without_locks_is_refused_with_the_remedy(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lustre can be mounted without them, and NFS."""
+
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(Unavailable, match=r"No locks available.*a file system with locks"):
+        open_services(Settings(home=home / "new"))

@@ -105,6 +105,10 @@ def test_a_backup_made_while_others_write_is_restored_into_another_home(
 def test_the_records_of_a_moved_home_follow_it_and_those_of_a_copied_one_stay(folder: Path, tmp_path: Path) -> None:
     first, home = tmp_path / "first", tmp_path / "moved"
     restore(folder, first, replace=False, now=NOW)
+    with sqlite3.connect(first / "quintain.db") as connection:
+        connection.execute(
+            "INSERT INTO datasets (id, name, document, created_at) VALUES ('ds-cut', 'cut', '{', '2026')"
+        )
     shutil.copytree(first, home)
     assert former_homes(home) == [], "what they name is still there"
     shutil.rmtree(first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 from sqlalchemy import Engine, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from quintain.errors import Unavailable
+from quintain.errors import InvalidInput, Unavailable
+from quintain.settings import Settings
 from quintain.store.database.engine import (
     create_engine,
     insert_missing,
@@ -239,3 +241,9 @@ def test_writers_get_their_turn_in_the_order_in_which_they_asked(tmp_path: Path)
     assert order == [-1, 0, 1, 2, 3]
     with writers_turn(tmp_path / "missing" / "a.db"):
         order.append(4)
+
+
+@pytest.mark.parametrize("name", ["d" * 250 + "/" + "d" * 250, os.fsdecode(b"a\xff")])
+def test_a_home_whose_path_sqlite_cannot_open_is_refused_with_the_bound(name: str) -> None:
+    with pytest.raises(InvalidInput, match=r"in at most 500 bytes of UTF-8, got \d+ bytes: /x/.*set QUINTAIN_HOME"):
+        _ = Settings(home=Path("/x") / name).url

@@ -135,7 +135,7 @@ def test_a_list_names_the_jobs_that_this_version_cannot_read_and_shows_the_other
         connection.execute(update(table).where(table.c.id == "job-2").values(spec='{"kind": "newer"}'))
     listed = list_jobs(waiting)
     assert [item.job_id for item in listed.items] == ["job-1"]
-    assert "cannot read them: job-2; upgrade" in listed.next_step
+    assert "Left out job-2, which this version cannot read; upgrade" in listed.next_step
     assert listed.unreadable == ("job-2",)
 
 

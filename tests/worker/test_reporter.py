@@ -118,6 +118,8 @@ def test_failures_are_reported_without_traceback() -> None:
     assert failure_of(MemoryError()).code == "out_of_memory"
     assert failure_of(OutOfMemoryError("CUDA")).code == "out_of_memory"
     assert failure_of(OSError(errno.ENOSPC, "No space left on device")).code == "disk_refused"
+    forbidden = failure_of(PermissionError(errno.EACCES, "Permission denied", "checkpoints"))
+    assert (forbidden.code, forbidden.hint.partition(",")[0]) == ("disk_refused", "Give this user write permission")
     crash = failure_of(KeyError("weights"))
     assert (crash.code, crash.message) == ("crashed", "KeyError: 'weights'")
 

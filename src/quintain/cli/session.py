@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import typer
 
 from quintain.cli.command_lines import for_terminal, in_options
-from quintain.errors import InvalidInput, QuintainError
+from quintain.errors import InvalidInput, QuintainError, explained
 from quintain.records.record import Record
 from quintain.records.text import printable
 from quintain.records.wording import number_text
@@ -69,6 +69,7 @@ class Session:
     ) -> None:
         for services in self._opened:
             services.close()
+        error = explained(error) if isinstance(error, Exception) else error
         if isinstance(error, QuintainError):
             print_error(error, self.flags, self.command)
             raise typer.Exit(REFUSED) from None

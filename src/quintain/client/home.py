@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from os import PathLike
 from types import TracebackType
@@ -17,6 +18,8 @@ from quintain.client.objects import Agent, Comparison, Dataset, Evaluation, Job
 from quintain.client.runs import Runs, Trajectory
 from quintain.client.session import Session
 from quintain.errors import QuintainError
+from quintain.records.filters import Item, Page
+from quintain.records.record import left_out
 
 if TYPE_CHECKING:
     from quintain.client.frames import Rows
@@ -114,22 +117,22 @@ class Home(DataMethods, LabelMethods, TrainMethods, JobsMethods, EvaluateMethods
 
     def agents(self, *, limit: int = 50) -> list[Agent]:
         """Return the newest agents."""
-        found = self.session.read(lambda services: services.store.agents.page(limit=limit).items)
+        found = _readable(self.session.read(lambda services: services.store.agents.page(limit=limit)))
         return [Agent(self, one.id_or_name, one) for one in found]
 
     def datasets(self, *, limit: int = 50) -> list[Dataset]:
         """Return the newest datasets."""
-        found = self.session.read(lambda services: services.store.datasets.page(limit=limit).items)
+        found = _readable(self.session.read(lambda services: services.store.datasets.page(limit=limit)))
         return [Dataset(self, one.id, one) for one in found]
 
     def evaluations(self, *, limit: int = 50) -> list[Evaluation]:
         """Return the newest evaluations."""
-        found = self.session.read(lambda services: services.store.evaluations.page(limit=limit).items)
+        found = _readable(self.session.read(lambda services: services.store.evaluations.page(limit=limit)))
         return [Evaluation(self, one.id, one) for one in found]
 
     def comparisons(self, *, limit: int = 50) -> list[Comparison]:
         """Return the newest comparisons."""
-        found = self.session.read(lambda services: services.store.evaluations.page_comparisons(limit=limit).items)
+        found = _readable(self.session.read(lambda services: services.store.evaluations.page_comparisons(limit=limit)))
         return [Comparison(self, one.id, one) for one in found]
 
     def jobs(
@@ -197,3 +200,10 @@ class Home(DataMethods, LabelMethods, TrainMethods, JobsMethods, EvaluateMethods
         from quintain.scoring.registry import register
 
         register(name, function)
+
+
+def _readable(page: Page[Item]) -> tuple[Item, ...]:
+    """Return the records of a page, with a warning that names those that this version cannot read."""
+    if page.unreadable:
+        warnings.warn(f"left out {left_out(page.unreadable)}", stacklevel=3)
+    return page.items

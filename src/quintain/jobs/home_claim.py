@@ -158,7 +158,7 @@ def own_home(store: Store, jobs_dir: Path, home: str | None, now: datetime) -> s
     """Return the id of a home, a new one where it is a copy, with its database, of a home that is still there.
 
     The jobs that were under way when it was copied are interrupted: they go on in the original, whose files they name. All
-    records name the files of the copy from then on. So do those of a home that was moved while a job was under way.
+    records name the files of the copy from then on. So do those of a home that was moved.
 
     Raises:
         Conflict: It is a copy in which a job runs already.
@@ -175,7 +175,7 @@ def own_home(store: Store, jobs_dir: Path, home: str | None, now: datetime) -> s
         if is_there:
             home = _separate(jobs_dir, before.parent, home, now)
             known = store.homes.claim(home)
-        elif store.jobs.has_unfinished(home):
+        else:
             try:
                 with nothing_running(jobs_dir), _writing(jobs_dir.parent, before.parent):
                     _follow(jobs_dir.parent, before.parent)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from quintain.errors import InvalidInput, NotFound
+from quintain.errors import Conflict, InvalidInput, NotFound
 from quintain.jobs.directory import OUTPUTS, JobDirectory, read_lines
 from quintain.records.agent import Agent
 from quintain.records.dataset import DatasetOutput
@@ -143,7 +143,7 @@ def _records(kind: str, job_id: str, lines: Sequence[bytes]) -> tuple[list[Any],
             record = OUTPUTS[kind].model_validate(fields)
             records.append(encode_run(record) if isinstance(record, Trajectory) else record)
         except ValidationError as error:
-            errors.append(explain(error, kind))
+            errors.append(_fault(error, kind))
         except ValueError as error:  # not JSON, or an InvalidInput
             errors.append(str(error))
     return records, errors
@@ -169,8 +169,26 @@ def _events(lines: Sequence[bytes]) -> tuple[list[JobEvent], list[str]]:
         try:
             events.append(JobEvent.model_validate_json(line))
         except ValidationError as error:
-            errors.append(explain(error, "event"))
+            errors.append(_fault(error, "event"))
     return events, _warnings("event", errors)
+
+
+def _fault(error: ValidationError, kind: str) -> str:
+    """Return what is wrong with a line that can be left out.
+
+    Raises:
+        Conflict: It has a field that this version does not know. A worker of a version that was installed meanwhile wrote it, and
+            a server of that version will store it.
+    """
+    faults = error.errors(include_url=False, include_input=False)
+    unknown = next((fault["loc"] for fault in faults if fault["type"] == "extra_forbidden"), None)
+    if unknown is not None:
+        raise Conflict(
+            f"expected fields that this server knows, got {'.'.join(map(str, (kind, *unknown)))} of a newer version, which was installed "
+            "meanwhile; restart the server, so that it is of that version too",
+            code="record_unreadable",
+        ) from error
+    return explain(error, kind)
 
 
 def _store_part(store: Store, directory: JobDirectory, part: _NewOutputs, now: datetime) -> list[str]:

@@ -47,7 +47,10 @@ def prunable(
     used = model_folders(read_pages(store.agents.page))
     needed = "\n".join(f"{job.resumed_from} {job.spec.model_dump_json()}" for job in store.jobs.unfinished())
     found = []
-    for job in chain.from_iterable(read_pages(partial(store.jobs.page, status=status)) for status in statuses):
+    unreadable = list[str]()  # such jobs keep what they have
+    for job in chain.from_iterable(
+        read_pages(partial(store.jobs.page, status=status), unreadable) for status in statuses
+    ):
         if only is not None and job.id not in only:
             continue
         if job.ended_at is None or now - job.ended_at < older_than or job.id in needed:

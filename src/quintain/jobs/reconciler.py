@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from quintain.errors import InvalidInput, NotFound, Unavailable
+from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.jobs import processes
 from quintain.jobs.devices import assign_devices, detect_devices, devices_needed, widest_training
 from quintain.jobs.directory import JobDirectory
@@ -226,7 +226,7 @@ class Reconciler:
         text, cause = "", None
         try:
             yield
-        except (Unavailable, OSError) as error:
+        except (Conflict, Unavailable, OSError) as error:
             if isinstance(error, Unavailable):
                 self._retry_at = time.monotonic() + RETRY_S
             text = f"it cannot be looked after now: {error}"

@@ -6,7 +6,7 @@ import hashlib
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -194,20 +194,28 @@ class JobRunner:
         return Queue(self._options.slots, *self._store.jobs.queue(self._options.light_kinds, self.home))
 
     def is_suspended(self, job_id: str) -> bool:
-        """Whether a process of a running job, or its supervisor, is stopped by a signal. False on another machine: unknown."""
+        """Whether a process of a running job, or its supervisor, is stopped by a signal.
+
+        False on another machine and in a folder that this user may not read: unknown.
+        """
         directory = self._directory(job_id)
-        shim = directory.shim()
-        launch = read_launch(directory, shim.attempt) if shim else None
-        if launch and (launch.lock_fd is None or not processes.is_this_machine(launch.machine)):
-            return False
-        return shim is not None and processes.is_suspended(shim.shim)
+        with suppress(OSError):
+            shim = directory.shim()
+            launch = read_launch(directory, shim.attempt) if shim else None
+            if launch and (launch.lock_fd is None or not processes.is_this_machine(launch.machine)):
+                return False
+            return shim is not None and processes.is_suspended(shim.shim)
+        return False
 
     def launcher_queue(self, job: Job) -> str | None:
         """Return the launcher on other machines that has not begun a running job's attempt; None where it has begun."""
-        if job.status is not JobStatus.RUNNING or (directory := self._directory(job.id)).has_begun(job.attempt):
-            return None
-        launch = read_launch(directory, job.attempt)
-        return launch.launcher if launch is not None and launch.lock_fd is None else None
+        directory = self._directory(job.id)
+        with suppress(OSError):
+            if job.status is not JobStatus.RUNNING or directory.has_begun(job.attempt):
+                return None
+            launch = read_launch(directory, job.attempt)
+            return launch.launcher if launch is not None and launch.lock_fd is None else None
+        return None
 
     def log_tail(self, job_id: str, lines: int = 50) -> str:
         """Return the last lines that a job's worker wrote, or else those of its launcher."""

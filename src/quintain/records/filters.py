@@ -86,3 +86,5 @@ class Page(Record, Generic[Item]):
 
     items: tuple[Item, ...]
     next_cursor: str | None = Field(default=None, description="Pass as `cursor` for the next page. Null: last page.")
+    unreadable: tuple[str, ...] = ()
+    """Ids of records that belong to it, and that this version cannot read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from quintain.errors import Conflict
-from quintain.records.wording import NAME_PATTERN, explain
+from quintain.records.wording import NAME_PATTERN, explain, list_names
 
 
 class Record(BaseModel):
@@ -21,8 +21,8 @@ class Record(BaseModel):
     )
 
     @classmethod
-    def from_stored(cls, document: str | bytes) -> Self:
-        """Read the JSON of a stored record.
+    def from_stored(cls, document: str | bytes, name: str | None = None) -> Self:
+        """Read the JSON of a stored record, which an error calls by its name.
 
         Raises:
             Conflict: It is damaged, or a newer version wrote it (`record_unreadable`).
@@ -30,7 +30,7 @@ class Record(BaseModel):
         try:
             return cls.model_validate_json(document)
         except ValidationError as error:
-            raise unreadable(cls.__name__.lower(), error) from error
+            raise unreadable(name or cls.__name__.lower(), error) from error
 
 
 def unreadable(what: str, error: ValueError) -> Conflict:
@@ -41,6 +41,17 @@ def unreadable(what: str, error: ValueError) -> Conflict:
         "wrote it, else restore a backup",
         code="record_unreadable",
     )
+
+
+def unreadable_records(ids: Sequence[str]) -> Conflict:
+    """Return the error of stored records that this version cannot read."""
+    return Conflict(f"expected readable records, got {left_out(ids)}", code="record_unreadable")
+
+
+def left_out(ids: Sequence[str]) -> str:
+    """Name stored records that this version cannot read, with the remedy."""
+    named = f"{list_names(ids, 10)}, which this version cannot read"
+    return f"{named}; upgrade this installation if a newer one wrote them, else restore a backup"
 
 
 STORED = {"stored": True}

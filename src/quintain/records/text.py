@@ -11,8 +11,10 @@ from quintain.errors import InvalidInput
 MAX_DEPTH = 100
 """Levels of nesting that a value from outside may have."""
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that steer a terminal or reverse text direction, and invalid characters."""
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Characters that steer a terminal or reverse text direction, tags (a text that nobody sees), and invalid characters."""
 
 
 def printable(text: str) -> str:

@@ -192,7 +192,7 @@ def build_server(
     async def lifespan(server: Server[Running]) -> AsyncIterator[Running]:
         async with lifespan_of(open_services, bus, spans)(server) as running:
             if isinstance(server, QuintainServer):
-                server.running = running
+                server.running, running.home = running, server.home
             yield running
 
     server = QuintainServer(
@@ -232,7 +232,6 @@ async def _list_tools(tools: ListToolsResult, ctx: _Context, params: PaginatedRe
 async def _call_tool(
     bindings: Mapping[str, Binding], ctx: _Context, params: CallToolRequestParams
 ) -> CallToolResult | InputRequiredResult:
-    hidden: Path | None = None
     written: Callable[[ToolCall], str] = str
     try:
         if params.name not in bindings:
@@ -240,8 +239,6 @@ async def _call_tool(
         binding = bindings[params.name]
         written = binding.written
         services = await ctx.lifespan_context.services()
-        if ctx.request is not None:  # a client over HTTP, who may be on another machine
-            hidden = services.settings.home
         if binding.spec.asks is not None and can_ask(ctx):
             answered = await ask(binding, services, ctx, params)
             if answered is not None:
@@ -251,7 +248,12 @@ async def _call_tool(
         await log.result(result)
         return apps.for_client(result, ctx)
     except Exception as error:
-        return failures.tool_failure(params.name, error, hidden, written)
+        return failures.tool_failure(params.name, error, _hidden(ctx), written)
+
+
+def _hidden(ctx: _Context) -> Path | None:
+    """Return the home folder if the client is one over HTTP, who may be on another machine and does not see it."""
+    return ctx.lifespan_context.home if ctx.request is not None else None
 
 
 async def _list_resources(
@@ -284,7 +286,7 @@ async def _read_resource(
         services = await ctx.lifespan_context.services()
         content, mime_type = await anyio.to_thread.run_sync(resources.read, specs, services, uri)
     except Exception as error:
-        raise failures.protocol_failure(uri, error) from error
+        raise failures.protocol_failure(uri, error, _hidden(ctx)) from error
     if isinstance(content, bytes):
         blob = base64.b64encode(content).decode("ascii")
         return ReadResourceResult(contents=[BlobResourceContents(uri=uri, blob=blob, mime_type=mime_type)])
@@ -317,5 +319,5 @@ async def _complete(ctx: _Context, params: CompleteRequestParams) -> CompleteRes
         services = await ctx.lifespan_context.services()
         values = await anyio.to_thread.run_sync(complete, services, name, start)
     except Exception as error:
-        raise failures.protocol_failure(name, error) from error
+        raise failures.protocol_failure(name, error, _hidden(ctx)) from error
     return CompleteResult(completion=Completion(values=values, has_more=len(values) == MAX_COMPLETIONS))

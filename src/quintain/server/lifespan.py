@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import anyio
@@ -56,6 +57,8 @@ class Running:
         self._open = open_services
         self._opening = anyio.Lock()
         self._services: Services | None = None
+        self.home: Path | None = None
+        """The home folder, whose path clients over HTTP do not see."""
         self.audience = Audience(bus)
         self._listed: frozenset[str] | None = None
         self._states: Mapping[str, JobState] = {}

@@ -83,7 +83,9 @@ class Agents:
     def of_job(self, job_id: str) -> list[Agent]:
         """Return the agents that a job produced: first those of its stages in order, then its own."""
         of_job = or_(table.c.job_id == job_id, table.c.job_id.startswith(f"{job_id}/", autoescape=True))
-        agents = read_all(self.engine, Agent, select(table.c.document).where(of_job, table.c.removed_at.is_(None)))
+        agents = read_all(
+            self.engine, Agent, select(table.c.id, table.c.document).where(of_job, table.c.removed_at.is_(None))
+        )
         return sorted(agents, key=lambda agent: (agent.job_id == job_id, agent.job_id))
 
     def page(self, *, text: str = "", limit: int = 50, cursor: str | None = None) -> Page[Agent]:
@@ -97,12 +99,12 @@ def find_agent(connection: Connection, reference: str) -> Agent | None:
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         return None
-    query = select(table.c.document).where(table.c.name == match["name"], table.c.removed_at.is_(None))
+    query = select(table.c.id, table.c.document).where(table.c.name == match["name"], table.c.removed_at.is_(None))
     query = query.order_by(table.c.version.desc()).limit(1)
     if match["version"]:
         query = query.where(table.c.version == int(match["version"]))
-    document = connection.scalar(query)
-    return Agent.from_stored(document) if document else None
+    row = connection.execute(query).first()
+    return None if row is None else Agent.from_stored(row.document, row.id)
 
 
 def _content(agent: Agent) -> Agent:

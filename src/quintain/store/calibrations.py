@@ -43,7 +43,12 @@ class Calibrations:
 
     def newest(self, scorer: str) -> Calibration | None:
         """Return the newest calibration of a scorer, or None."""
-        query = select(table.c.document).where(table.c.scorer == scorer).order_by(table.c.version.desc()).limit(1)
+        query = (
+            select(table.c.id, table.c.document)
+            .where(table.c.scorer == scorer)
+            .order_by(table.c.version.desc())
+            .limit(1)
+        )
         return next(iter(read_all(self.engine, Calibration, query)), None)
 
     def page(self, *, limit: int = 50, cursor: str | None = None) -> Page[Calibration]:

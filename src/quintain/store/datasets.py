@@ -67,13 +67,13 @@ class Datasets:
             NotFound: The dataset does not exist, or was removed. The message lists the newest ones.
         """
         named = or_(table.c.id == id_or_name, table.c.name == id_or_name)
-        query = select(table.c.document, table.c.removed_at).where(named)
+        query = select(table.c.id, table.c.document, table.c.removed_at).where(named)
         query = query.order_by(table.c.removed_at.is_not(None), (table.c.id == id_or_name).desc(), table.c.seq.desc())
         with read_transaction(self.engine) as connection:
             row = connection.execute(query.limit(1)).first()
         if row is None or (row.removed_at is not None and not removed):
             raise self._unknown(id_or_name, "" if row is None else f", which was removed on {row.removed_at:%Y-%m-%d}")
-        return Dataset.from_stored(row.document)
+        return Dataset.from_stored(row.document, row.id)
 
     def names(self, ids: Iterable[str]) -> dict[str, str]:
         """Return the names of datasets by id, of removed ones too."""

@@ -39,7 +39,7 @@ class Evaluations:
 
     def of_agent(self, agent_id: str) -> list[Evaluation]:
         """Return all evaluations of an agent (`agent:NAME@VERSION`), newest first."""
-        query = select(table.c.document).where(table.c.agent_id == agent_id).order_by(table.c.seq.desc())
+        query = select(table.c.id, table.c.document).where(table.c.agent_id == agent_id).order_by(table.c.seq.desc())
         return read_all(self.engine, Evaluation, query)
 
     def page(
@@ -74,7 +74,7 @@ class Evaluations:
 
     def find_comparison(self, comparison_id: str) -> Comparison | None:
         """Return the comparison with this id, or None."""
-        query = select(comparisons.c.document).where(comparisons.c.id == comparison_id)
+        query = select(comparisons.c.id, comparisons.c.document).where(comparisons.c.id == comparison_id)
         return next(iter(read_all(self.engine, Comparison, query)), None)
 
     def get_comparison(self, comparison_id: str) -> Comparison:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
@@ -49,17 +49,6 @@ def read_jobs(connection: Connection, rows: Sequence[Row[Any]]) -> list[Job]:
 def read_job(connection: Connection, row: Row[Any]) -> Job:
     """Build a job from a complete row, a running one with its pace."""
     return job_of_row(row, _pace(connection, row) if row.status == JobStatus.RUNNING else UNKNOWN_PACE)
-
-
-def split_readable(rows: Iterable[Row[Any]], read: Callable[[Row[Any]], Job]) -> tuple[list[Job], list[str]]:
-    """Return the jobs of rows that this version can read, and the ids of the others."""
-    found, others = list[Job](), list[str]()
-    for row in rows:
-        try:
-            found.append(read(row))
-        except Conflict:
-            others.append(row.id)
-    return found, others
 
 
 def find_job(connection: Connection, job_id: str) -> Job | None:

@@ -17,9 +17,9 @@ from quintain.records.jobs.job import UNFINISHED, Job, JobError, JobResult, JobS
 from quintain.records.jobs.job_events import JobEvent
 from quintain.store.database.documents import not_found_error, rows_with
 from quintain.store.database.engine import insert_missing, read_transaction, write_transaction
-from quintain.store.database.paging import fetch_rows
+from quintain.store.database.paging import fetch_rows, readable_page
 from quintain.store.database.tables import job_events, jobs
-from quintain.store.job_rows import JSON_COLUMNS, is_readable, job_of_row, read_job, read_jobs, split_readable
+from quintain.store.job_rows import JSON_COLUMNS, is_readable, job_of_row, read_job, read_jobs
 from quintain.store.job_spans import Lease, Span, row_changes, store_spans
 from quintain.store.lineage.links import add_links, job_links
 
@@ -31,13 +31,6 @@ LIGHT_AT_ONCE = 64
 
 MOST_QUEUED = 10_000
 """Queued jobs of a home from which on it takes no more."""
-
-
-class JobPage(Page[Job]):
-    """One page of jobs, newest first."""
-
-    unreadable: tuple[str, ...] = ()
-    """Ids of jobs that belong to it, and that this version cannot read."""
 
 
 class InsertedJob(NamedTuple):
@@ -110,7 +103,7 @@ class Jobs:
 
     def page(
         self, *, status: JobStatus | None = None, kind: str | None = None, limit: int = 50, cursor: str | None = None
-    ) -> JobPage:
+    ) -> Page[Job]:
         """Return one page of jobs, newest first, without their pace."""
         statement = select(jobs)
         if status is not None:
@@ -119,8 +112,7 @@ class Jobs:
             statement = statement.where(jobs.c.kind == kind)
         with read_transaction(self._engine) as connection:
             rows, following = fetch_rows(connection, statement, jobs, limit=limit, cursor=cursor)
-        found, others = split_readable(rows, job_of_row)
-        return JobPage(items=tuple(found), next_cursor=following, unreadable=tuple(others))
+        return readable_page(rows, job_of_row, following)
 
     def unfinished(self) -> list[Job]:
         """Return queued and running jobs, oldest first."""
@@ -143,7 +135,7 @@ class Jobs:
         """Return these jobs, oldest first. Unknown ids, and jobs that this version cannot read, are left out."""
         with read_transaction(self._engine) as connection:
             rows = sorted(rows_with(connection, select(jobs), jobs.c.id, job_ids), key=lambda row: row.seq)
-            return split_readable(rows, partial(read_job, connection))[0]
+            return list(readable_page(rows, partial(read_job, connection), None).items)
 
     def running(self, home: str | None = None) -> list[RunningJob]:
         """Return the running jobs of a home, or of all, oldest first, without their specs."""
@@ -184,7 +176,7 @@ class Jobs:
         queued = select(jobs.c.id).where(jobs.c.status == JobStatus.QUEUED, *needs_slot)
         with read_transaction(self._engine) as connection:
             ids = connection.scalars(queued.order_by(jobs.c.priority.desc(), jobs.c.seq)).all()
-            return split_readable(connection.execute(running), job_of_row)[0], list(ids)
+            return list(readable_page(connection.execute(running), job_of_row, None).items), list(ids)
 
     def events(self, job_id: str, *, type: str | None = None, after: tuple[int, int] | None = None) -> list[JobEvent]:
         """Return all events of a job in order, or those after the event of an attempt and its `seq`.

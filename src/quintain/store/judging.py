@@ -81,12 +81,12 @@ class JudgingBatches:
         with read_transaction(self.engine) as connection:
             ids = list(connection.scalars(query))
         for chunk in chunks(ids):
-            found = select(table.c.document).where(table.c.id.in_(chunk)).order_by(table.c.seq)
+            found = select(table.c.id, table.c.document).where(table.c.id.in_(chunk)).order_by(table.c.seq)
             for batch in read_all(self.engine, JudgingBatch, found):
                 if rater is None or batch.rater == rater:
                     yield batch
 
     def newest(self, n: int) -> list[JudgingBatch]:
         """Return the `n` newest batches, newest first."""
-        query = select(table.c.document).order_by(table.c.seq.desc()).limit(n)
+        query = select(table.c.id, table.c.document).order_by(table.c.seq.desc()).limit(n)
         return read_all(self.engine, JudgingBatch, query)

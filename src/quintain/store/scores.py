@@ -53,7 +53,11 @@ class Scores:
 
     def of_trajectory(self, trajectory_id: str) -> list[Score]:
         """Return every score of a trajectory, newest first."""
-        query = select(table.c.document).where(table.c.trajectory_id == trajectory_id).order_by(table.c.seq.desc())
+        query = (
+            select(table.c.trajectory_id, table.c.document)
+            .where(table.c.trajectory_id == trajectory_id)
+            .order_by(table.c.seq.desc())
+        )
         return read_all(self.engine, Score, query)
 
     def current_of(self, trajectory_id: str) -> list[Score]:
@@ -62,7 +66,7 @@ class Scores:
         Scores voided by a later one of the same rater are left out.
         """
         query = (
-            select(table.c.document)
+            select(table.c.trajectory_id, table.c.document)
             .join(trajectories, _CURRENT)
             .where(table.c.trajectory_id == trajectory_id)
             .order_by(table.c.seq.desc())
@@ -86,7 +90,7 @@ class Scores:
         found: dict[str, list[Score]] = {}
         with read_transaction(self.engine) as connection:
             for run_id, document in rows_with(connection, query, table.c.trajectory_id, ids):
-                found.setdefault(run_id, []).append(Score.from_stored(document))
+                found.setdefault(run_id, []).append(Score.from_stored(document, f"score of {run_id}"))
         return {run_id: _without_voided(scores) for run_id, scores in found.items()}
 
     def trajectories_scored_by(self, scorers: Sequence[str]) -> list[str]:
@@ -179,7 +183,7 @@ class Scores:
         with read_transaction(self.engine) as connection:
             seqs = [row.seq for row in rows_with(connection, newest, table.c.trajectory_id, ids)]
             rows = rows_with(connection, select(table.c.trajectory_id, table.c.document), table.c.seq, seqs)
-            return {row.trajectory_id: Score.from_stored(row.document) for row in rows}
+            return {row.trajectory_id: Score.from_stored(row.document, f"score of {row.trajectory_id}") for row in rows}
 
 
 _CURRENT = (trajectories.c.id == table.c.trajectory_id) & (trajectories.c.identity == table.c.identity)

@@ -348,6 +348,8 @@ class LibraryResult(Record):
     items: tuple[dict[str, Any], ...] = Field(description="One object an entry; its fields depend on the kind.")
     next_cursor: str | None
     next_step: Hint
+    unreadable: SkipJsonSchema[tuple[str, ...]] = ()
+    """As in `JobList`."""
 
 
 class TouchedThing(Record):

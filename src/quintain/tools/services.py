@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from quintain.environments.configuration import configure
-from quintain.errors import NotFound, Unavailable
+from quintain.errors import REFUSED_BY_DISK, NotFound, QuintainError, Unavailable, disk_remedy
 from quintain.settings import Settings
 
 if TYPE_CHECKING:
@@ -66,20 +66,27 @@ def open_services(settings: Settings, *, trusted: bool = False) -> Services:
     Raises:
         Unavailable: the home folder is not writable, or the database is newer than this program.
     """
+    try:
+        return _open(settings, trusted=trusted)
+    except QuintainError:
+        raise
+    except OSError as error:
+        remedy = "free disk space, or set QUINTAIN_HOME to a folder that this user may write"
+        raise Unavailable(
+            f"cannot create or write the home folder {str(settings.home)!r} ({error.strerror}); "
+            f"{disk_remedy(error) if error.errno in REFUSED_BY_DISK else remedy}"
+        ) from error
+
+
+def _open(settings: Settings, *, trusted: bool) -> Services:
     from quintain.jobs.launch import JobLimits
     from quintain.jobs.launchers.contract import ClusterOptions
     from quintain.jobs.runner import JobOptions, JobRunner
     from quintain.store.store import open_store
 
     folders = (settings.home, settings.jobs_dir, settings.datasets_dir, settings.agents_dir, settings.inbox_dir)
-    try:
-        for folder in folders:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unavailable(
-            f"cannot create or write the home folder {str(settings.home)!r} ({error.strerror}); set QUINTAIN_HOME to a "
-            "folder that this user may write"
-        ) from error
+    for folder in folders:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     configure(settings.environments_file, endpoints=settings.endpoints_file)
     store = open_store(settings.url)
     options = JobOptions(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from quintain.errors import Conflict
 from quintain.next_step import ToolCall
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.filters import TrajectoryFilter
@@ -45,12 +47,12 @@ def overview(services: Services, written: Callable[[ToolCall], str]) -> dict[str
 
 def _measured(services: Services, evaluation: Evaluation) -> dict[str, Any]:
     """Return an evaluation with that of the agent's parent on the same tasks, where there is one."""
-    before = None
-    agent = services.store.agents.find(evaluation.agent_id)
-    parent = None if agent is None else agent.parent
-    if parent is not None:
-        same = (one for one in services.store.evaluations.of_agent(parent) if one.suite_hash == evaluation.suite_hash)
-        before = next(same, None)
+    before = parent = None
+    with suppress(Conflict):  # a record that this version cannot read must not hide the others
+        agent = services.store.agents.find(evaluation.agent_id)
+        parent = None if agent is None else agent.parent
+        found = [] if parent is None else services.store.evaluations.of_agent(parent)
+        before = next((one for one in found if one.suite_hash == evaluation.suite_hash), None)
     return {
         "evaluation_id": evaluation.id,
         "agent": evaluation.agent_id,

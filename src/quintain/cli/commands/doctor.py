@@ -31,6 +31,7 @@ from quintain.jobs.launchers import registry as launchers
 from quintain.jobs.pruning import model_folders
 from quintain.records.jobs.job import UNFINISHED, JobStatus, SelftestSpec
 from quintain.records.labels.judging import Endpoint
+from quintain.records.record import left_out
 from quintain.records.text import printable
 from quintain.records.wording import counted, list_names, size_text
 from quintain.scoring import registry as scorers
@@ -247,11 +248,11 @@ def _half_written(services: Services) -> str:
 
 def _kept(services: Services) -> str:
     """Report lost or changed datasets and agents' models. All their files are read, except those of other homes."""
-    faults, elsewhere, home = [], 0, services.settings.home
+    faults, unreadable, elsewhere, home = list[str](), list[str](), 0, services.settings.home
     if moved := former_homes(home) if services.store.is_in(home) else []:
         with nothing_running(services.settings.jobs_dir):
             follow_move(home, moved)
-    for dataset in read_pages(services.store.datasets.page):
+    for dataset in read_pages(services.store.datasets.page, unreadable):
         if _is_elsewhere(services, Path(dataset.path)):
             elsewhere += 1
             continue
@@ -262,7 +263,7 @@ def _kept(services: Services) -> str:
             read_manifest(Path(dataset.path))
         except (InvalidInput, NotFound) as error:
             faults.append(error.message)
-    for path in sorted(model_folders(read_pages(services.store.agents.page))):
+    for path in sorted(model_folders(read_pages(services.store.agents.page, unreadable))):
         if _is_elsewhere(services, path):
             elsewhere += 1
             continue
@@ -272,6 +273,7 @@ def _kept(services: Services) -> str:
             require_unchanged(path)
         except InvalidInput as error:
             faults.append(error.message)
+    faults += [f"the records of {left_out(unreadable)}"] if unreadable else []
     if faults:
         raise Unavailable("; ".join(faults))
     if moved:
@@ -303,10 +305,8 @@ def _unfinished(services: Services) -> str:
     services.jobs.reconcile()
     unfinished = services.store.jobs.unfinished()
     troubles = [f"{job.id}: {trouble}" for job in unfinished if (trouble := services.jobs.trouble(job.id))]
-    home = services.jobs.home
-    others = [
-        job for job in unfinished if job.home not in {None, home} and services.store.is_in(services.settings.home)
-    ]
+    home, is_own = services.jobs.home, services.store.is_in(services.settings.home)
+    others = [job for job in unfinished if is_own and job.home not in {None, home}]
     troubles += [
         f"{job.id}: it belongs to home {job.home}, and this one is {home}; start a server of that home, or write its id into "
         "jobs/home_id if that file was changed"

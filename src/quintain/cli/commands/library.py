@@ -36,7 +36,8 @@ def run_runs(use: CommandRun) -> int:
     while True:
         page: SearchResult = use.call(services, limit=200, cursor=cursor, summary=False)
         for one in page.items:
-            writer.writerow(one.model_dump(mode="json") | {"tags": " ".join(one.tags)})
+            row = one.model_dump(mode="json") | {"tags": " ".join(one.tags)}
+            writer.writerow({name: _cell(value) for name, value in row.items()})
         n_runs += len(page.items)
         if (cursor := page.next_cursor) is None:
             break
@@ -50,6 +51,14 @@ def run_runs(use: CommandRun) -> int:
     else:
         console.print(printable(f"{counted(n_runs, 'run')}: {file}"))
     return 0
+
+
+def _cell(value: object) -> object:
+    """Return a value of a table that a spreadsheet opens: text of a log is no formula there, and steers no terminal."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 
 
 def show_runs(console: Console, found: SearchResult) -> None:

@@ -15,10 +15,13 @@ from dataclasses import dataclass
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, ObjectReceiveStream, ObjectSendStream, Process
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+from mcp.types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 
 LINE_BYTES = 16_000_000
 """Maximum bytes of one message; a server that writes more is killed."""
+
+MOST_ASKED = 50
+"""Maximum number of a server's requests to its client that wait for an answer; a server that sends more is killed."""
 
 _TAIL_BYTES = 2000
 _EXIT_GRACE_S = 1.0
@@ -42,6 +45,8 @@ class Wire:
     pid: int | None = None
     garbage: int = 0
     """Number of lines on stdout that are not messages; they are skipped."""
+    asked: int = 0
+    """Number of its requests that wait for an answer."""
     ended: bool = False
     fault: str | None = None
     stderr_tail: bytes = b""
@@ -82,7 +87,7 @@ async def stdio(wire: Wire) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
     async with anyio.create_task_group() as group:
         group.start_soon(_keep_tail, process, wire)
         try:
-            yield Incoming(wire, _lines(process.stdout, wire)), Outgoing(process.stdin)
+            yield Incoming(wire, _lines(process.stdout, wire)), Outgoing(wire, process.stdin)
         finally:
             with anyio.CancelScope(shield=True):
                 await _end(process, wire, parent_end)
@@ -105,9 +110,16 @@ class Incoming(ObjectReceiveStream[SessionMessage]):
         try:
             async for line in self.lines:
                 try:
-                    return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
                     self.wire.garbage += 1
+                    continue
+                self.wire.asked += isinstance(message, JSONRPCRequest)
+                if self.wire.asked > MOST_ASKED:
+                    self.wire.fault = f"expected at most {MOST_ASKED} requests to its client at once, got more"
+                    self.wire.kill()
+                    break
+                return SessionMessage(message)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass
         self.wire.ended = True
@@ -121,6 +133,7 @@ class Incoming(ObjectReceiveStream[SessionMessage]):
 class Outgoing(ObjectSendStream[SessionMessage]):
     """Messages to the server."""
 
+    wire: Wire
     stdin: ByteSendStream
 
     async def send(self, item: SessionMessage) -> None:
@@ -133,6 +146,7 @@ class Outgoing(ObjectSendStream[SessionMessage]):
             await self.stdin.send(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
         except OSError as error:
             raise anyio.BrokenResourceError from error
+        self.wire.asked -= isinstance(item.message, JSONRPCResponse | JSONRPCError)
 
     async def aclose(self) -> None:
         """Do nothing: `stdio` ends the process."""

@@ -10,7 +10,7 @@ from typing import Literal
 from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextContent
 
-from quintain.errors import InvalidInput, NotFound, QuintainError
+from quintain.errors import InvalidInput, NotFound, QuintainError, explained
 from quintain.next_step import Hint, ToolCall
 from quintain.records.wording import nearest
 from quintain.server.calls.record_json import scrub
@@ -29,13 +29,12 @@ def tool_failure(
     The text of any other goes to the log. An error without a remedy gets the one that every call has. `hidden` is the home folder,
     whose path this client does not see; `written` is how the remedy names calls.
     """
+    error = explained(error)
     if isinstance(error, QuintainError):
         message = error.message.render(written) if isinstance(error.message, Hint) else error.message
-        text = _without_secrets(f"[{error.code}] {message}")
+        text = _shown(f"[{error.code}] {message}", hidden)
         if not error.remedy:
             text += f"; correct the arguments and call {written(ToolCall(scrub(tool)[:100], {}))} again"
-        if hidden is not None:
-            text = text.replace(str(hidden), "the home folder")
     else:
         logger.error("tool %r raised an unexpected exception", tool, exc_info=error)
         text = (
@@ -51,11 +50,17 @@ def _without_secrets(text: str) -> str:
     return redact_text(scrub(text), _SECRETS)[0]
 
 
-def protocol_failure(what: str, error: Exception) -> MCPError:
-    """The protocol error for a resource, prompt or completion request that raised."""
+def _shown(text: str, hidden: Path | None) -> str:
+    text = _without_secrets(text)
+    return text if hidden is None else text.replace(str(hidden), "the home folder")
+
+
+def protocol_failure(what: str, error: Exception, hidden: Path | None = None) -> MCPError:
+    """The protocol error for a resource, prompt or completion request that raised; `hidden` as of `tool_failure`."""
+    error = explained(error)
     if isinstance(error, QuintainError):
         code = INVALID_PARAMS if isinstance(error, (NotFound, InvalidInput)) else INTERNAL_ERROR
-        text = _without_secrets(str(error)) + ("" if error.remedy else "; correct it and ask again")
+        text = _shown(str(error), hidden) + ("" if error.remedy else "; correct it and ask again")
         return MCPError(code=code, message=text, data={"uri": _without_secrets(what)})
     logger.error("reading %r raised an unexpected exception", what, exc_info=error)
     return MCPError(

@@ -67,7 +67,7 @@ def fetch(connection: Connection, table: Table, kind: type[R], record_id: str, n
     document = connection.scalar(select(table.c.document).where(table.c.id == record_id))
     if document is None:
         raise not_found_error(connection, table, [record_id], noun)
-    return kind.from_stored(document)
+    return kind.from_stored(document, record_id)
 
 
 def get(engine: Engine, table: Table, kind: type[R], record_id: str, noun: str) -> R:
@@ -77,9 +77,9 @@ def get(engine: Engine, table: Table, kind: type[R], record_id: str, noun: str) 
 
 
 def read_all(engine: Engine, kind: type[R], documents: Select[Any]) -> list[R]:
-    """Return the records that a selection of documents finds, in its order."""
+    """Return the records that a selection of ids and documents finds, in its order."""
     with read_transaction(engine) as connection:
-        return [kind.from_stored(document) for document in connection.scalars(documents)]
+        return [kind.from_stored(document, name) for name, document in connection.execute(documents)]
 
 
 def not_found_error(connection: Connection, table: Table, ids: list[str], noun: str) -> NotFound:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Table, func, or_, select
 
-from quintain.errors import InvalidInput
+from quintain.errors import Conflict, InvalidInput
 from quintain.records.filters import Page
-from quintain.records.record import Record
+from quintain.records.record import Record, unreadable_records
 from quintain.store.database.engine import read_transaction
 
 Item = TypeVar("Item", bound=Record)
@@ -20,13 +20,26 @@ Item = TypeVar("Item", bound=Record)
 MAX_LIMIT = 200
 
 
-def read_pages(page: Callable[..., Page[Item]]) -> Iterator[Item]:
-    """Yield the records of all pages, newest first; `page` takes `limit` and `cursor`."""
-    found = page(limit=MAX_LIMIT)
-    yield from found.items
-    while found.next_cursor is not None:
-        found = page(limit=MAX_LIMIT, cursor=found.next_cursor)
+def read_pages(page: Callable[..., Page[Item]], unreadable: list[str] | None = None) -> Iterator[Item]:
+    """Yield the records of all pages, newest first.
+
+    Args:
+        page: Takes `limit` and `cursor`.
+        unreadable: Gets the ids of records that this version cannot read. None: the first of them is an error.
+
+    Raises:
+        Conflict: This version cannot read a record (`record_unreadable`).
+    """
+    cursor: str | None = None
+    while True:
+        found = page(limit=MAX_LIMIT, cursor=cursor)
         yield from found.items
+        if unreadable is not None:
+            unreadable += found.unreadable
+        elif found.unreadable:
+            raise unreadable_records(found.unreadable)
+        if (cursor := found.next_cursor) is None:
+            return
 
 
 def fetch_page(
@@ -38,10 +51,21 @@ def fetch_page(
     cursor: str | None,
 ) -> Page[Item]:
     """Return one page of records, whose JSON is in the column `document`; arguments as for `fetch_rows`."""
-    query = select(table.c.seq, table.c.document).where(*conditions)
+    query = select(table.c.seq, table.c.id, table.c.document).where(*conditions)
     with read_transaction(engine) as connection:
         rows, following = fetch_rows(connection, query, table, limit=limit, cursor=cursor)
-    return Page(items=tuple(kind.from_stored(row.document) for row in rows), next_cursor=following)
+    return readable_page(rows, lambda row: kind.from_stored(row.document), following)
+
+
+def readable_page(rows: Iterable[Row[Any]], read: Callable[[Row[Any]], Item], following: str | None) -> Page[Item]:
+    """Return the records of rows that this version can read, with the ids of the others."""
+    found, others = list[Item](), list[str]()
+    for row in rows:
+        try:
+            found.append(read(row))
+        except Conflict:
+            others.append(row.id)
+    return Page(items=tuple(found), next_cursor=following, unreadable=tuple(others))
 
 
 def fetch_rows(

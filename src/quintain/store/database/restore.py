@@ -240,9 +240,9 @@ def _manifest(source: Path, text: bytes) -> BackupManifest:
 
 
 _KEPT = """
-SELECT json_extract(document, '$.path') FROM datasets
-UNION SELECT json_extract(document, '$.model.path') FROM agents
-UNION SELECT json_extract(document, '$.model.adapter') FROM agents
+SELECT json_extract(document, '$.path') FROM datasets WHERE json_valid(document)
+UNION SELECT json_extract(document, '$.model.path') FROM agents WHERE json_valid(document)
+UNION SELECT json_extract(document, '$.model.adapter') FROM agents WHERE json_valid(document)
 """
 """Paths of datasets and models."""
 
@@ -278,11 +278,12 @@ def _relocate_rows(database: Path, old: str, new: str) -> None:
     """Write the new home's path into records."""
     if old == new:
         return
+    written = tuple(json.dumps(old, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False))
     with _transaction(database) as connection:
         for table, columns in _RELOCATED.items():
             for column in columns:
-                query = f"SELECT seq, {column} FROM {table} WHERE instr({column}, ?)"
-                rows = connection.execute(query, (old,)).fetchall()
+                query = f"SELECT seq, {column} FROM {table} WHERE instr({column}, ?) OR instr({column}, ?)"
+                rows = connection.execute(query, written).fetchall()
                 changes = [(_relocated(text, old, new), seq) for seq, text in rows]
                 connection.executemany(f"UPDATE {table} SET {column} = ? WHERE seq = ?", changes)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, func, select, update
 
+from quintain.errors import Conflict
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.store.database.documents import require_stored, rows_with
 from quintain.store.database.engine import leave_no_copy, upsert
@@ -48,7 +50,7 @@ def read_content(connection: Connection, ids: Sequence[str]) -> RemovedContent:
     rows = [known[run_id] for run_id in dict.fromkeys(ids)]
     counted = rows_with(connection, select(func.count().label("n")), scores.c.trajectory_id, known)
     fresh = [row for row in rows if row.forgotten_at is None]
-    sources = dict.fromkeys(json.loads(row.document).get("source", {}).get("uri") for row in fresh)
+    sources = dict.fromkeys(_source_of(row.document) for row in fresh)
     return RemovedContent(
         now=tuple(row.id for row in fresh),
         before=tuple(row.id for row in rows if row.forgotten_at is not None),
@@ -56,6 +58,14 @@ def read_content(connection: Connection, ids: Sequence[str]) -> RemovedContent:
         sources=tuple(uri for uri in sources if uri),
         made_by=(*dict.fromkeys(row.job_id for row in rows if row.job_id), *_taken_over_by(connection, rows)),
     )
+
+
+def _source_of(document: str) -> str | None:
+    """Return the file or URL that a run came from. None: it has none, or is too damaged to say."""
+    with suppress(ValueError, AttributeError):
+        source: str | None = json.loads(document).get("source", {}).get("uri")
+        return source
+    return None
 
 
 def _taken_over_by(connection: Connection, runs: Sequence[Any]) -> Sequence[str]:
@@ -90,16 +100,20 @@ def twins_of(connection: Connection, ids: Sequence[str]) -> list[str]:
     likely: set[tuple[str, int]] = set()
     current = select(_c.seq, _c.id, _c.prompt, _c.n_steps).where(_c.forgotten_at.is_(None))
     for row in rows_with(connection, current.add_columns(_c.document), _c.id, forgotten):
-        likely.add((row.prompt, row.n_steps))
-        hashes.add(_content_hash(row.document))
+        if content := _content_hash(row.document):
+            likely.add((row.prompt, row.n_steps))
+            hashes.add(content)
     others = rows_with(connection, current, _c.prompt, {prompt for prompt, _ in likely})
     alike = [row.id for row in others if (row.prompt, row.n_steps) in likely and row.id not in forgotten]
     read = rows_with(connection, select(_c.seq, _c.id, _c.document), _c.id, alike)
     return [run_id for _, run_id in sorted((row.seq, row.id) for row in read if _content_hash(row.document) in hashes)]
 
 
-def _content_hash(document: str) -> str:
-    return Trajectory.from_stored(document).content_hash
+def _content_hash(document: str) -> str | None:
+    """Return the hash of a run's content; None if it cannot be read, which must not keep it from being forgotten."""
+    with suppress(Conflict):
+        return Trajectory.from_stored(document).content_hash
+    return None
 
 
 _EMPTY = {

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 from sqlalchemy import Connection, Row, Table, select
 
+from quintain.errors import Conflict
 from quintain.records.jobs.job import TrainSpec
 from quintain.records.lineage import LineageNode, NodeKind
 from quintain.records.wording import clip, counted
@@ -42,7 +43,7 @@ def describe(connection: Connection, refs: Collection[Ref]) -> dict[Ref, Lineage
     for kind, (table, read) in _TABLES.items():
         ids = (ref.id for ref in refs if ref.kind == kind)
         rows = rows_with(connection, select(*_columns(table)), table.c.id, ids)
-        found.update((Ref(kind, row.id), read(row)) for row in rows)
+        found.update((Ref(kind, row.id), _read(cast(NodeKind, kind), row, read)) for row in rows)
     for ref in refs:
         if ref.kind in SETS:
             found[ref] = _set(connection, ref)
@@ -53,6 +54,14 @@ def describe(connection: Connection, refs: Collection[Ref]) -> dict[Ref, Lineage
         elif ref not in found:
             found[ref] = LineageNode(kind=cast(NodeKind, ref.kind), id=ref.id, label="not stored")
     return _add_marks(connection, found)
+
+
+def _read(kind: NodeKind, row: Row[Any], read: Callable[[Row[Any]], LineageNode]) -> LineageNode:
+    """Return the node of a row, which must not hide the others if this version cannot read it."""
+    try:
+        return read(row)
+    except (Conflict, ValueError, KeyError, TypeError):
+        return _node(kind, row, "unreadable")
 
 
 def _columns(table: Table) -> Iterable[Any]:

@@ -41,7 +41,7 @@ _SHOWN = select(
     *(_c.reward, _c.n_steps.label("steps"), _c.tags, _c.job_id, _c.created_at),
 )
 
-_DOCUMENTS = select(_c.document).where(_c.forgotten_at.is_(None)).order_by(_c.seq)
+_DOCUMENTS = select(_c.id, _c.document).where(_c.forgotten_at.is_(None)).order_by(_c.seq)
 """Excludes runs that are forgotten while they are streamed."""
 
 
@@ -110,8 +110,8 @@ class Trajectories:
         changed = 0
         for chunk in chunks(list(dict.fromkeys(ids))):
             with write_transaction(self.engine) as connection:
-                stored = connection.scalars(_DOCUMENTS.where(_c.id.in_(chunk))).all()
-                for run in map(Trajectory.from_stored, stored):
+                stored = connection.execute(_DOCUMENTS.where(_c.id.in_(chunk))).all()
+                for run in (Trajectory.from_stored(row.document, row.id) for row in stored):
                     kept = (tag for tag in (*run.tags, *add) if tag not in remove)
                     tagged = run.model_copy(update={"tags": tuple(dict.fromkeys(kept))})
                     if tagged != run:
@@ -193,9 +193,9 @@ class Trajectories:
     def _stream(self, seqs: Sequence[int]) -> Iterator[Trajectory]:
         for start in range(0, len(seqs), _BATCH):
             with read_transaction(self.engine) as connection:
-                found = connection.scalars(_DOCUMENTS.where(_c.seq.in_(seqs[start : start + _BATCH]))).all()
-            for document in found:
-                yield Trajectory.from_stored(document)
+                found = connection.execute(_DOCUMENTS.where(_c.seq.in_(seqs[start : start + _BATCH]))).all()
+            for row in found:
+                yield Trajectory.from_stored(row.document, row.id)
 
     def index_new_texts(self) -> bool:
         """Add new runs to the index of texts, a bounded amount at a time. Return whether all are in it now."""
@@ -231,7 +231,7 @@ def _fetch(connection: Connection, trajectory_id: str) -> Trajectory:
             ),
             code="forgotten",
         )
-    return Trajectory.from_stored(row.document)
+    return Trajectory.from_stored(row.document, trajectory_id)
 
 
 def _set_links(connection: Connection, run_id: str, subagents: Sequence[str], continues: str | None) -> int:

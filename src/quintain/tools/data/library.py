@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,13 +19,14 @@ from quintain.environments.registry import (
     task_source,
 )
 from quintain.environments.servers import PREFIX, outline
-from quintain.errors import InvalidInput, QuintainError
+from quintain.errors import Conflict, InvalidInput, QuintainError
 from quintain.evaluation.games import players_of
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, ModelRef
-from quintain.records.evaluation import Comparison
-from quintain.records.filters import EVERY_RUN
+from quintain.records.evaluation import Comparison, Evaluation
+from quintain.records.filters import EVERY_RUN, Page
 from quintain.records.labels.calibration import Calibration
+from quintain.records.record import left_out
 from quintain.records.wording import counted, shown
 from quintain.scoring.registry import describe_scorers
 from quintain.store.database.paging import decode_cursor, encode_cursor
@@ -123,13 +125,20 @@ def list_library(
         raise InvalidInput(
             f"expected no text for {kind}, which are listed by age, got {shown(text)}; leave it out and page by cursor"
         )
+    unreadable = list[str]()
     if kind in {"environments", "scorers", "methods", "tournament"}:
         first = 0 if cursor is None else decode_cursor(cursor, kind)
         rest = _available(services, kind, text)[first:]
         fit = count_fitting(rest)
         items, following = tuple(rest[:fit]), encode_cursor(first + fit, kind) if fit < len(rest) else None
     else:
-        items, following = fitting_page(lambda most: _stored(services, kind, most, cursor, text or ""), limit)
+
+        def fetch(most: int) -> tuple[list[dict[str, Any]], str | None]:
+            entries, page = _stored(services, kind, most, cursor, text or "")
+            unreadable[:] = page.unreadable
+            return entries, page.next_cursor
+
+        items, following = fitting_page(fetch, limit)
     step = _NEXT[kind] if items or cursor else _FIRST.get(kind, _NEXT[kind])
     if text and not items and cursor is None:
         known = [item["id"] for item in _environments()] if kind == "environments" else []
@@ -142,7 +151,9 @@ def list_library(
         others = step if len(blocked) < len(items) else Hint("Export them again.")
         more = " and others" if len(blocked) > 3 else ""
         step = Hint(f"No training starts on {', '.join(blocked[:3])}{more}, which contain forgotten runs. ", others)
-    return LibraryResult(kind=kind, items=items, next_cursor=following, next_step=step)
+    if unreadable:
+        step = Hint(f"Left out {left_out(unreadable)}. ", step)
+    return LibraryResult(kind=kind, items=items, next_cursor=following, next_step=step, unreadable=tuple(unreadable))
 
 
 def _available(services: Services, kind: Kind, text: str | None) -> Sequence[dict[str, Any]]:
@@ -166,28 +177,33 @@ def _with_most_words(found: Sequence[dict[str, Any]], words: Sequence[str]) -> S
 
 def _stored(
     services: Services, kind: Kind, limit: int, cursor: str | None, text: str
-) -> tuple[list[dict[str, Any]], str | None]:
+) -> tuple[list[dict[str, Any]], Page[Any]]:
+    """Return the entries of a page of records, and the page."""
     store = services.store
     if kind == "datasets":
         datasets = store.datasets.page(text=text, limit=limit, cursor=cursor)
         blocked = store.lineage.datasets_with_forgotten([item.id for item in datasets.items])
         rows = [item.model_dump(mode="json", exclude={"files"}) for item in datasets.items]
-        return [row | _blocked(row["id"], blocked.get(row["id"], 0)) for row in rows], datasets.next_cursor
+        return [row | _blocked(row["id"], blocked.get(row["id"], 0)) for row in rows], datasets
     if kind == "agents":
         agents = store.agents.page(text=text, limit=limit, cursor=cursor)
-        return [_agent(services, item) for item in agents.items], agents.next_cursor
+        return [_agent(services, item) for item in agents.items], agents
     if kind == "calibrations":
         calibrations = store.calibrations.page(limit=limit, cursor=cursor)
-        return [_calibration(item) for item in calibrations.items], calibrations.next_cursor
+        return [_calibration(item) for item in calibrations.items], calibrations
     if kind == "comparisons":
         comparisons = store.evaluations.page_comparisons(text=text, limit=limit, cursor=cursor)
-        return [_comparison(item) for item in comparisons.items], comparisons.next_cursor
+        return [_comparison(item) for item in comparisons.items], comparisons
     evaluations = store.evaluations.page(text=text, limit=limit, cursor=cursor)
-    return [item.model_dump(mode="json", exclude={"results"}) for item in evaluations.items], evaluations.next_cursor
+    return [item.model_dump(mode="json", exclude={"results"}) for item in evaluations.items], evaluations
 
 
 def _agent(services: Services, agent: Agent) -> dict[str, Any]:
-    evaluations = services.store.evaluations.of_agent(agent.id or "")
+    notes, evaluations = [forgotten_sources_note(services, agent.id).strip()], list[Evaluation]()
+    try:
+        evaluations = services.store.evaluations.of_agent(agent.id or "")
+    except Conflict as error:
+        notes.append(f"Its results are unknown: {error.message}.")
     results = [
         {
             "evaluation_id": item.id,
@@ -199,19 +215,21 @@ def _agent(services: Services, agent: Agent) -> dict[str, Any]:
         }
         for item in sorted(evaluations, key=lambda one: one.rate.n, reverse=True)[:1]  # of as many tasks the newest
     ]
-    note = forgotten_sources_note(services, agent.id).strip()
+    note = " ".join(filter(None, notes))
     about = agent.without_install_path().model_dump(mode="json")
     return {**about, "size_bytes": _size_of(agent.model), "results": results, **({"note": note} if note else {})}
 
 
 def _size_of(model: ModelRef) -> int | None:
-    """Return the bytes of an agent's own files: of its adapter, else of its model. Null: they are not on this machine."""
+    """Return the bytes of an agent's own files: of its adapter, else of its model. Null: this user cannot see them here."""
     if model.adapter is None and model.source not in {"folder", "gguf", "starter"}:
         return None
     path = Path(model.own_path)
-    files = [path] if path.is_file() else path.rglob("*")
-    sizes = [file.stat().st_size for file in files if file.is_file()]
-    return sum(sizes) if sizes else None
+    with suppress(OSError):
+        files = [path] if path.is_file() else path.rglob("*")
+        sizes = [file.stat().st_size for file in files if file.is_file()]
+        return sum(sizes) if sizes else None
+    return None
 
 
 def _comparison(comparison: Comparison) -> dict[str, Any]:

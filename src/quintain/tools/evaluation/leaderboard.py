@@ -11,6 +11,7 @@ from quintain.evaluation.bradley_terry import rate_players
 from quintain.evaluation.comparison import leaderboard, merit
 from quintain.next_step import Hint, call
 from quintain.records.evaluation import Evaluation, Leaderboard, Rating, SuiteOutline
+from quintain.records.record import left_out
 from quintain.records.wording import counted
 from quintain.store.database.paging import read_pages
 from quintain.tools.evaluation.environment_references import plain_reference
@@ -28,8 +29,8 @@ def environment_leaderboard(services: Services, environment: str, suite: str | N
     Raises:
         NotFound: nobody was evaluated there, or not on this suite.
     """
-    environment, suites = plain_reference(services, environment), dict[str, list[Evaluation]]()
-    for evaluation in read_pages(partial(services.store.evaluations.page, environment=environment)):
+    environment, suites, unreadable = plain_reference(services, environment), dict[str, list[Evaluation]](), list[str]()
+    for evaluation in read_pages(partial(services.store.evaluations.page, environment=environment), unreadable):
         if evaluation.purpose == "measurement":
             suites.setdefault(evaluation.suite_hash, []).append(evaluation)
     if not suites:
@@ -51,7 +52,7 @@ def environment_leaderboard(services: Services, environment: str, suite: str | N
             best[item.agent_id] = item
     ranked = sorted(best.values(), key=merit, reverse=True)
     kept, first = ranked[:_PLACES], ranked[0]
-    notes = []
+    notes = [f"Left out {left_out(unreadable)}."] if unreadable else []
     if len({item.sampling for item in kept}) > 1:
         notes.append("The agents sampled differently; see their evaluations.")
     rated: tuple[Rating, ...] = ()

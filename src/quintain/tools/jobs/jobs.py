@@ -22,6 +22,7 @@ from quintain.records.jobs.job import (
     JobStatus,
     TrainSpec,
 )
+from quintain.records.record import left_out
 from quintain.records.text import printable
 from quintain.records.wording import counted, list_names
 from quintain.tools.catalog import read_hint, wait_for_last
@@ -182,11 +183,7 @@ def list_jobs(
         )
     )
     if unreadable:
-        step = Hint(
-            f"Left out, because this version cannot read them: {list_names(unreadable, 10)}; upgrade this installation if a "
-            "newer one wrote them. ",
-            *step.parts,
-        )
+        step = Hint(f"Left out {left_out(unreadable)}. ", *step.parts)
     return JobList(items=items, next_cursor=following, next_step=step, unreadable=tuple(unreadable))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import signal
@@ -14,7 +13,7 @@ from typing import NoReturn
 
 from quintain.environments import configuration
 from quintain.environments.configuration import configure_retrieval
-from quintain.errors import QuintainError, TrainingFailed
+from quintain.errors import QuintainError, TrainingFailed, disk_remedy, is_refused_by_disk
 from quintain.jobs.directory import JobDirectory
 from quintain.records.hyperparameters.methods import TrainingConfig
 from quintain.records.jobs.job import JobError
@@ -49,8 +48,6 @@ def _open_retriever(folder: Path, texts: Sequence[str]) -> TextRetriever:
 
 
 logger = logging.getLogger(__name__)
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def configure_process(home: Path) -> None:
@@ -105,11 +102,12 @@ def failure_of(error: Exception) -> JobError:
             message=f"out of memory: {error}",
             hint="Use a smaller batch (batch_tokens), a shorter max_length, LoRA, or a smaller model.",
         )
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+    if isinstance(error, OSError) and is_refused_by_disk(error):
+        remedy = disk_remedy(error)
         return JobError(
             code="disk_refused",
-            message=f"the disk is full: {error}",
-            hint="Free disk space, then resume the job to continue from the newest checkpoint.",
+            message=f"the disk refuses a file: {error}",
+            hint=f"{remedy[0].upper()}{remedy[1:]}, then resume the job to continue from the newest checkpoint.",
         )
     return JobError(
         code="crashed",
