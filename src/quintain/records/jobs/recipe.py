@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from quintain.records.agent import Agent, Sampling
-from quintain.records.hyperparameters.methods import Method, MethodConfig, OnlineConfig
+from quintain.records.hyperparameters.epochs import epoch_steps
+from quintain.records.hyperparameters.methods import Method, MethodConfig, OnlineConfig, SFTConfig
 from quintain.records.labels.judging import Endpoint
 from quintain.records.labels.reward import RewardSpec
 from quintain.records.record import Name, Record, Seed
@@ -66,7 +66,11 @@ class TrainStage(TrainingInputs):
         if isinstance(config, OnlineConfig) and self.environment is not None:
             steps = config.rollouts * config.updates_per_rollout
         else:
-            steps = math.ceil(config.epochs * math.ceil(self.rows / config.batch_size))
+            rows, curriculum = self.rows, None
+            if isinstance(config, SFTConfig):
+                curriculum = config.curriculum
+                rows = rows if config.coreset is None else min(rows, config.coreset.size)
+            steps = sum(epoch_steps(rows, config.batch_size, config.epochs, curriculum))
         return min(steps, config.max_steps or steps)
 
 
