@@ -57,7 +57,7 @@ from quintain.tools.training.planning.model_files import Matrix, ModelFacts, rea
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.planning.settings import settle
 from quintain.tools.training.start import start_training
-from quintain.worker.evolution.stage_specs import selection_tasks
+from quintain.worker.evolution.stage_specs import selection_tasks, training_spec
 from store_shelves import evaluation
 from terminal import quintain
 from tools.dict_calls import Caller
@@ -503,6 +503,8 @@ def test_an_evolution_and_a_stage_in_a_file_of_few_tasks_take_no_more_than_it_ha
     assert isinstance(spec, EvolveSpec)
     assert fitting.items() <= spec.config.model_dump().items()
     assert selection_tasks(spec)
+    trained = training_spec(spec, 1, spec.agent, place, Path("01-train"))
+    assert trained.cache_dir == str(waiting.settings.cache_dir), "equal jobs choose equal back ends there"
     stated = {"tasks_per_iteration": 30, "final_tasks": 2}
     plan = plan_training(waiting, method="evolve", environment=place, hyperparameters=stated)
     assert stated.items() <= plan.hyperparameters.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from quintain.records.hyperparameters.methods import CurriculumConfig
+from quintain.records.hyperparameters.methods import CurriculumConfig, MethodConfig, OnlineConfig, SFTConfig
 
 
 def epoch_size(n: int, epoch: int, config: CurriculumConfig | None) -> int:
@@ -30,3 +30,16 @@ def epoch_steps(n: int, batch_size: int, epochs: float, config: CurriculumConfig
     left = Fraction(str(epochs))  # decimal: 0.1 epochs of 30 steps are 3 steps, not ceil(3.0000000000000004)
     whole = [math.ceil(epoch_size(n, epoch, config) / batch_size) for epoch in range(math.ceil(epochs))]
     return [math.ceil(min(left - epoch, Fraction(1)) * steps) for epoch, steps in enumerate(whole)]
+
+
+def optimizer_steps(config: MethodConfig, rows: int, *, acts: bool) -> int:
+    """Return the optimizer steps of a training on `rows` rows, or in an environment, as known before the data is rendered."""
+    if acts and isinstance(config, OnlineConfig):
+        steps = config.rollouts * config.updates_per_rollout
+    else:
+        curriculum = None
+        if isinstance(config, SFTConfig):
+            curriculum = config.curriculum
+            rows = rows if config.coreset is None else min(rows, config.coreset.size)
+        steps = sum(epoch_steps(rows, config.batch_size, config.epochs, curriculum))
+    return min(steps, config.max_steps or steps)

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from quintain.records.agent import Agent, Sampling
-from quintain.records.hyperparameters.epochs import epoch_steps
-from quintain.records.hyperparameters.methods import Method, MethodConfig, OnlineConfig, SFTConfig
+from quintain.records.hyperparameters.epochs import optimizer_steps
+from quintain.records.hyperparameters.methods import Method, MethodConfig
 from quintain.records.labels.judging import Endpoint
 from quintain.records.labels.reward import RewardSpec
 from quintain.records.record import Name, Record, Seed
@@ -62,16 +62,7 @@ class TrainStage(TrainingInputs):
     @property
     def planned_steps(self) -> int:
         """Optimizer steps, estimated before the data is rendered."""
-        config = self.config
-        if isinstance(config, OnlineConfig) and self.environment is not None:
-            steps = config.rollouts * config.updates_per_rollout
-        else:
-            rows, curriculum = self.rows, None
-            if isinstance(config, SFTConfig):
-                curriculum = config.curriculum
-                rows = rows if config.coreset is None else min(rows, config.coreset.size)
-            steps = sum(epoch_steps(rows, config.batch_size, config.epochs, curriculum))
-        return min(steps, config.max_steps or steps)
+        return optimizer_steps(self.config, self.rows, acts=self.environment is not None)
 
 
 class EvaluateStage(Record):
