@@ -683,3 +683,16 @@ def test_the_first_rows_of_any_kind_make_a_smaller_dataset(tool: RLTrainingTool)
     assert len(store.datasets.page().items) == 2
     both = [list(read_rows(Path(store.datasets.get(name).path), "train", kind="dpo")) for name in (whole, part.id)]
     assert both[1] == both[0][:2]
+
+
+def test_the_first_rows_keep_what_is_held_out(services: Services) -> None:
+    add_runs(services, *(_said(f"t{n}", f"says {n}", S) for n in range(20)))
+    whole = services.store.datasets.get(_export(services, "sft", validation_share=0.3, test_share=0.2).dataset_id)
+    part = services.store.datasets.get(first_rows(services, whole, 3) or "")
+    assert part.splits == {**whole.splits, "train": 3}
+    assert 0 not in part.splits.values()
+    assert {name: part.files[name] == digest for name, digest in whole.files.items()} == {
+        "train.jsonl": False,
+        "validation.jsonl": True,
+        "test.jsonl": True,
+    }
