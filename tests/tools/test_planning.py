@@ -422,7 +422,9 @@ def test_uncounted_tokens_are_null_with_a_range_and_the_call_that_counts_them(se
 def test_tokens_that_a_preview_counted_are_taken_and_rows_that_are_cut_are_chunked(services: Services) -> None:
     dataset_id = good_runs(services)
     spec = preview_spec(services, dataset_id, "starter", "sft", {}, Sample())
-    counts = SplitCounts(rows=12, token_rows=12, total_tokens=1200, trained_tokens=300, truncated_rows=2)
+    counts = SplitCounts(
+        rows=12, token_rows=12, total_tokens=1200, trained_tokens=300, truncated_rows=2, dropped={"too_long": 4}
+    )
     counted = Statistics(
         fingerprint="f",
         style="tools",
@@ -442,6 +444,7 @@ def test_tokens_that_a_preview_counted_are_taken_and_rows_that_are_cut_are_chunk
     (folder / f"{spec.key}.json").write_text(counted.model_dump_json(), encoding="utf-8")
     plan = plan_training(services, dataset_id=dataset_id)
     assert plan.estimate.tokens == 1200
+    assert (plan.hyperparameters["batch_size"], plan.hyperparameters["epochs"], plan.estimate.steps) == (1, 3, 3 * 8)
     assert plan.estimate.duration_s is not None
     assert plan.estimate.unknown == {}
     assert plan.hyperparameters["chunk"] is True
