@@ -657,7 +657,7 @@ def test_our_own_trajectories_and_rows_come_back(tmp_path: Path) -> None:
     assert runs[2].extra == {"desirable": False}
     assert (runs[3].tags, runs[4].extra) == (
         ("mine", "preference:chosen"),
-        {"preference": {"pair": "traj-1", "side": "rejected"}},
+        {"preference": {"pair": "traj-1 traj-2", "side": "rejected"}},
     )
     assert [line for line, _ in report.rejected] == [6, 7]
 

@@ -10,6 +10,7 @@ from quintain.errors import InvalidInput, NotFound, QuintainError, Refused
 from quintain.settings import Settings
 from quintain.tools.data import backups
 from quintain.tools.data.backups import back_up_home
+from quintain.tools.data.datasets import export_dataset
 from quintain.tools.data.forgetting import forget
 from quintain.tools.data.trajectories import search_trajectories
 from quintain.tools.services import Services, open_services
@@ -31,6 +32,10 @@ def ids(services: Services) -> list[str]:
 def test_a_backup_is_made_checked_and_becomes_a_home_that_serves_while_the_first_goes_on(
     assistant: Services, name: str
 ) -> None:
+    export_dataset(
+        assistant, "sft", "frozen", trajectory_ids=ids(assistant), outcomes=["success", "failure", "unknown"]
+    )
+    assistant.jobs.reconcile()  # the home claims its jobs, as one that serves
     made = back_up_home(assistant, name)
     assert (made.path, made.home) == (str(assistant.settings.home / "backups" / name), None)
     assert "back_up_home(name=" in str(made.next_step)
@@ -41,6 +46,10 @@ def test_a_backup_is_made_checked_and_becomes_a_home_that_serves_while_the_first
     assert restored.home == str(assistant.settings.home / "restored" / "monday")
     new = open_services(Settings(home=Path(restored.home)))
     assert ids(new) == before
+    new.jobs.reconcile()
+    frozen = Path(new.store.datasets.get("frozen").path)
+    assert frozen.parents[1] == Path(restored.home), "a path in a home below the first one is moved once"
+    assert (frozen / "train.jsonl").is_file()
     assert len(ids(assistant)) == 3
     new.close()
     with pytest.raises(QuintainError, match="home_not_empty"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -583,6 +584,39 @@ def test_a_dataset_of_pairs_is_written_in_atif_too(services: Services) -> None:
     assert {document["extra"]["row"]["side"] for document in documents} == {"chosen", "rejected"}
 
 
+@pytest.mark.parametrize("kind", ["sft", "dpo", "kto", "grpo", "prm"])
+@pytest.mark.parametrize("alone", [False, True])
+def test_an_exported_folder_or_file_comes_back_with_its_rows_labels_weights_and_splits(
+    services: Services, kind: str, alone: bool
+) -> None:
+    """Two pairs share their better run; labels of steps are outcomes, which the runs themselves do not state."""
+    add_runs(services, *_mixed(), _said("a", "a9", F))
+    labels = {"curation": Curation(step_labels="outcome")} if kind == "prm" else {}
+    first = _export(services, kind, validation_share=0.3, seed=5, **labels)
+    folder = services.settings.inbox_dir / "moved"
+    shutil.copytree(first.path, folder)
+    lines = (folder / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    if "weight" in (row := json.loads(lines[0])):
+        (folder / "train.jsonl").write_text("\n".join([json.dumps(row | {"weight": 0.25}), *lines[1:], "{}", ""]))
+    name = "moved/train.jsonl" if alone else "moved"
+    again = export_dataset(services, kind, "again", path=name)  # type: ignore[arg-type]
+    assert again.splits == {split: n for split, n in first.splits.items() if n and (split == "train" or not alone)}
+    for split in again.splits:
+        before, after = ([_stated(row) for row in _rows(result, split)] for result in (first, again))
+        if "weight" in row and split == "train":
+            before[0]["weight"] = 0.25
+            assert [one.line for one in again.rejected] == [len(lines) + 1]
+        assert after == before
+    with pytest.raises(InvalidInput, match=r"expected moved.* with their rows as they are.*filter="):
+        export_dataset(services, kind, "some", path=name, curation=Curation(max_rows=1))  # type: ignore[arg-type]
+
+
+def _stated(row: Any) -> dict[str, Any]:
+    """Return what a row states, with its runs by id."""
+    ids = {"trajectory", "chosen", "rejected", "trajectories"} & type(row).model_fields.keys()
+    return {**row.model_dump(exclude=ids), "runs": [run.id for run in trajectories_of(row)]}
+
+
 # ---- dict calls -------------------------------------------------------------------------------------------------------
 
 
@@ -649,3 +683,16 @@ def test_the_first_rows_of_any_kind_make_a_smaller_dataset(tool: RLTrainingTool)
     assert len(store.datasets.page().items) == 2
     both = [list(read_rows(Path(store.datasets.get(name).path), "train", kind="dpo")) for name in (whole, part.id)]
     assert both[1] == both[0][:2]
+
+
+def test_the_first_rows_keep_what_is_held_out(services: Services) -> None:
+    add_runs(services, *(_said(f"t{n}", f"says {n}", S) for n in range(20)))
+    whole = services.store.datasets.get(_export(services, "sft", validation_share=0.3, test_share=0.2).dataset_id)
+    part = services.store.datasets.get(first_rows(services, whole, 3) or "")
+    assert part.splits == {**whole.splits, "train": 3}
+    assert 0 not in part.splits.values()
+    assert {name: part.files[name] == digest for name, digest in whole.files.items()} == {
+        "train.jsonl": False,
+        "validation.jsonl": True,
+        "test.jsonl": True,
+    }

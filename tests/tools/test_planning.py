@@ -60,7 +60,7 @@ from quintain.tools.training.planning.model_files import Matrix, ModelFacts, rea
 from quintain.tools.training.planning.plan import plan_training
 from quintain.tools.training.planning.settings import settle
 from quintain.tools.training.start import start_training
-from quintain.worker.evolution.stage_specs import selection_tasks
+from quintain.worker.evolution.stage_specs import selection_tasks, training_spec
 from store_shelves import evaluation
 from terminal import quintain
 from tools.dict_calls import Caller
@@ -433,7 +433,9 @@ def test_uncounted_tokens_are_null_with_a_range_and_the_call_that_counts_them(se
 def test_tokens_that_a_preview_counted_are_taken_and_rows_that_are_cut_are_chunked(services: Services) -> None:
     dataset_id = good_runs(services)
     spec = preview_spec(services, dataset_id, "starter", "sft", {}, Sample())
-    counts = SplitCounts(rows=12, token_rows=12, total_tokens=1200, trained_tokens=300, truncated_rows=2)
+    counts = SplitCounts(
+        rows=12, token_rows=12, total_tokens=1200, trained_tokens=300, truncated_rows=2, dropped={"too_long": 4}
+    )
     counted = Statistics(
         fingerprint="f",
         style="tools",
@@ -453,6 +455,7 @@ def test_tokens_that_a_preview_counted_are_taken_and_rows_that_are_cut_are_chunk
     (folder / f"{spec.key}.json").write_text(counted.model_dump_json(), encoding="utf-8")
     plan = plan_training(services, dataset_id=dataset_id)
     assert plan.estimate.tokens == 1200
+    assert (plan.hyperparameters["batch_size"], plan.hyperparameters["epochs"], plan.estimate.steps) == (1, 3, 3 * 8)
     assert plan.estimate.duration_s is not None
     assert plan.estimate.unknown == {}
     assert plan.hyperparameters["chunk"] is True
@@ -534,6 +537,8 @@ def test_an_evolution_and_a_stage_in_a_file_of_few_tasks_take_no_more_than_it_ha
     assert isinstance(spec, EvolveSpec)
     assert fitting.items() <= spec.config.model_dump().items()
     assert selection_tasks(spec)
+    trained = training_spec(spec, 1, spec.agent, place, Path("01-train"))
+    assert trained.cache_dir == str(waiting.settings.cache_dir), "equal jobs choose equal back ends there"
     stated = {"tasks_per_iteration": 30, "final_tasks": 2}
     plan = plan_training(waiting, method="evolve", environment=place, hyperparameters=stated)
     assert stated.items() <= plan.hyperparameters.items()

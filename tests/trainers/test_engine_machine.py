@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import mmap
 import platform
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -59,6 +61,16 @@ def test_prepare_measures_the_machine_and_finds_nothing_to_warn_of() -> None:
     assert 1e8 < found.matmul_flops < 1e14
     assert found.fast_matmul == (torch.get_float32_matmul_precision() == "medium")
     assert found.notes == ()
+
+
+def test_each_training_of_a_process_takes_the_back_end_that_was_chosen_for_it(tmp_path: Path) -> None:
+    """A stage of a recipe would else round by the choice of the stage before, and otherwise alone or resumed."""
+    found = []
+    for fast in (True, False, True):
+        (kept := tmp_path / "machine.json").write_text(json.dumps({"fast_matmul": fast}))
+        found.append((machine.prepare("cpu", remembered=kept).fast_matmul, torch.get_float32_matmul_precision()))
+    on = (True, "medium") if machine.medium_is_exact("cpu") else (False, "highest")
+    assert found == [on, (False, "highest"), on]
 
 
 def test_a_rate_that_cannot_be_measured_is_unknown_with_a_warning() -> None:

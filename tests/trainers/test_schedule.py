@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from transformers import get_scheduler
 
+from quintain.records.hyperparameters.epochs import epoch_size, epoch_steps
 from quintain.records.hyperparameters.methods import CurriculumConfig, SFTConfig
 from quintain.tools.training.methods import read_hyperparameters
+from quintain.tools.training.planning.settings import planned_steps
 from quintain.trainers.data.streams import Example, token_row
 from quintain.trainers.loop.schedule import (
     EpochSource,
     epoch_indices,
-    epoch_size,
-    epoch_steps,
     learning_rate,
 )
 
@@ -166,6 +166,22 @@ def test_the_plan_counts_what_really_runs() -> None:
     # 0.1 of 30 steps are 3, though 0.1 * 30 is 3.0000000000000004 in some orders of multiplication.
     assert epoch_steps(30, 1, 0.1, None) == [3]
     assert epoch_steps(10, 1, 2.3, None) == [10, 10, 3]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "rows", "more", "steps"),
+    [
+        (3.5, 10, {"curriculum": {"start_ratio": 0.3, "warmup_epochs": 2}}, 1 + 2 + 3 + 2),
+        (2, 10, {"coreset": {"size": 5}}, 4),
+        (0.1, 120, {}, 3),
+        (4, 10, {"max_steps": 7}, 7),
+    ],
+)
+def test_a_plan_and_a_stage_count_the_steps_of_the_schedule(
+    epochs: float, rows: int, more: dict[str, Any], steps: int
+) -> None:
+    config = read_hyperparameters("sft", {"epochs": epochs, "batch_size": 4, **more})
+    assert planned_steps("sft", config, rows) == steps
 
 
 @settings(max_examples=25)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, overload
 
@@ -66,6 +66,15 @@ def trajectories_of(row: Row) -> tuple[Trajectory, ...]:
     if isinstance(row, GroupRow):
         return row.trajectories
     return () if isinstance(row, TextRow | BenchmarkRow) else (row.trajectory,)
+
+
+def with_trajectories(row: Row, runs: Sequence[Trajectory]) -> Row:
+    """Return a row with these runs in place of those that `trajectories_of` returns."""
+    if isinstance(row, PairRow):
+        return row.model_copy(update={"chosen": runs[0], "rejected": runs[1]})
+    if isinstance(row, GroupRow):
+        return row.model_copy(update={"trajectories": tuple(runs)})
+    return row.model_copy(update={"trajectory": runs[0]})
 
 
 def cut_after(run: Trajectory, step: int) -> Trajectory:

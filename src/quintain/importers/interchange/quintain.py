@@ -62,9 +62,9 @@ def _trajectories_in(row: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any]
         desirable = row.get("desirable")
         yield row["trajectory"], {"desirable": desirable} if isinstance(desirable, bool) else {}, ()
     elif _is_trajectory(row.get("chosen")) and _is_trajectory(row.get("rejected")):
+        ids = [nonblank(row[side].get("id")) for side in ("chosen", "rejected")]
         for side in ("chosen", "rejected"):
-            pair = nonblank(row["chosen"].get("id"))
-            extra = {"preference": {"pair": pair, "side": side}} if pair else {}
+            extra = {"preference": {"pair": " ".join(filter(None, ids)), "side": side}} if all(ids) else {}
             yield row[side], extra, (f"preference:{side}",)
     else:
         for value in dicts_in(row.get("trajectories")):

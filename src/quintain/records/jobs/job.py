@@ -235,6 +235,7 @@ class EvolveSpec(Record):
     )
     output_dir: str = Field(description="Folder for the rounds' models, one subfolder each.")
     datasets_dir: str = Field(description="Folder for the rounds' datasets, one subfolder each.")
+    cache_dir: str | None = Field(default=None, description="As in `TrainSpec`.")
     seed: int = 0
     actor_backend: ActorBackend = Field(default="local", description="Where the actors of all rounds run.")
     mirror: str | None = Field(default=None, description="As in `TrainSpec`, with a folder for each round.")

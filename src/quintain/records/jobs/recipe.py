@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Annotated, Literal
@@ -10,7 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from quintain.records.agent import Agent, Sampling
-from quintain.records.hyperparameters.methods import ROLES, Method, MethodConfig, OnlineConfig
+from quintain.records.hyperparameters.epochs import optimizer_steps
+from quintain.records.hyperparameters.methods import ROLES, Method, MethodConfig
 from quintain.records.labels.judging import Endpoint
 from quintain.records.labels.reward import RewardSpec
 from quintain.records.record import Name, Record, Seed
@@ -64,12 +64,7 @@ class TrainStage(TrainingInputs):
     @property
     def planned_steps(self) -> int:
         """Optimizer steps, estimated before the data is rendered."""
-        config = self.config
-        if isinstance(config, OnlineConfig) and self.environment is not None:
-            steps = config.rollouts * config.updates_per_rollout
-        else:
-            steps = math.ceil(config.epochs * math.ceil(self.rows / config.batch_size))
-        return min(steps, config.max_steps or steps)
+        return optimizer_steps(self.config, self.rows, acts=self.environment is not None)
 
 
 class EvaluateStage(Record):

@@ -318,9 +318,15 @@ def _relocated(text: str, old: str, new: str) -> str:
 
 def _moved(value: Any, old: str, new: str) -> Any:
     if isinstance(value, str):
-        return new + value[len(old) :] if value == old or value.startswith(old + os.sep) else value
+        # Of a home that was restored below the old one, whose paths have moved already.
+        has_moved = _is_below(new, old) and _is_below(value, new)
+        return new + value[len(old) :] if _is_below(value, old) and not has_moved else value
     if isinstance(value, list):
         return [_moved(one, old, new) for one in value]
     if isinstance(value, dict):
         return {name: _moved(one, old, new) for name, one in value.items()}
     return value
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep)

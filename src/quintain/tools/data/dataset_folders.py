@@ -7,14 +7,14 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
 from quintain.datasets.dataset_writer import ExportOptions, WrittenDataset, write_dataset
-from quintain.datasets.rows import read_rows, trajectories_of
+from quintain.datasets.rows import members_of, read_rows, trajectories_of
 from quintain.datasets.selection import ExportCounts, agent_digest, is_held_out
 from quintain.datasets.splits import KeyedRow, task_key
 from quintain.datasets.text_dataset import Source, check_text, write_text
@@ -23,7 +23,7 @@ from quintain.exporters.dataset_conversion import convert_dataset
 from quintain.exporters.protocol import Export
 from quintain.exporters.registry import exporter
 from quintain.files import sha256_of
-from quintain.records.dataset import PAIRED, Dataset, DatasetKind, GroupRow, PairRow, StepValues
+from quintain.records.dataset import PAIRED, Dataset, DatasetKind, GroupRow, PairRow, Row, SplitName, StepValues
 from quintain.records.record import Name
 from quintain.records.text import require_clean
 from quintain.records.trajectory import Trajectory
@@ -88,20 +88,34 @@ def text_dataset(services: Services, files: Sequence[Path], *, make: bool = True
 
 
 def first_rows(services: Services, dataset: Dataset, n: int, *, make: bool = True) -> str | None:
-    """Return the id of a dataset of the first `n` training rows, reusing an existing one.
+    """Return the id of a dataset of the first `n` training rows and what is held out from them, reusing an existing one.
 
-    At least as many as there are: the dataset itself. Without `make` only check that it can be created (None).
+    At least as many as there are: the dataset itself. Without `make` only check that it can be created (None). Texts have no
+    task by which they are held out: of them, the training rows alone.
     """
     if n >= dataset.splits["train"]:
         return dataset.id
-    name = f"{dataset.name[:60]}-first-{n}-{_digest(dataset.id, *dataset.files.values())}"
+    known = dataset.splits if dataset.kind != "text" else {}
+    held = [split for split in get_args(SplitName) if split != "train" and known.get(split)]
+    name = f"{dataset.name[:60]}-first-{n}-{_digest(dataset.id, *dataset.files.values(), *held)}"
     if (found := frozen_dataset(services, name)) is not None:
         return found
-    rows = read_rows(Path(dataset.path), "train", dataset.files.get("train.jsonl"), kind=dataset.kind)
+
+    def rows(split: SplitName) -> Iterator[Row]:
+        return read_rows(Path(dataset.path), split, dataset.files.get(f"{split}.jsonl"), kind=dataset.kind)
+
+    train = islice(rows("train"), n)
     if not make:
         return None
-    options = replace(new_options(services, name, dataset.kind), making={"first_rows_of": dataset.id})
-    return freeze(services, (KeyedRow("", row) for row in islice(rows, n)), options, ExportCounts()).dataset.id
+    placed = {member: split for split in held for row in rows(split) for member in members_of(row)}
+    made_from = {"first_rows_of": dataset.id}
+    options = replace(new_options(services, name, dataset.kind), making=made_from, placed=placed)
+    lines = (KeyedRow(_key(row), row) for row in chain(train, *map(rows, held)))
+    return freeze(services, lines, options, ExportCounts()).dataset.id
+
+
+def _key(row: Row) -> str:
+    return next(map(task_key, trajectories_of(row)), "")
 
 
 def _digest(*parts: str) -> str:

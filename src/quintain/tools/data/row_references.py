@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import get_args
@@ -25,13 +26,17 @@ from quintain.importers.protocol import Report
 from quintain.next_step import Hint, call
 from quintain.records.dataset import Curation, Dataset, DatasetKind, Row, SplitName
 from quintain.records.trajectory import OutcomeStatus
+from quintain.records.wording import clip
 from quintain.tools.data.dataset_folders import ROW_DEFAULTS, freeze, frozen_dataset, new_options
+from quintain.tools.data.exported_rows import exported_rows, stored_rows
 from quintain.tools.data.row_file_datasets import freeze_file
 from quintain.tools.roots import readable
 from quintain.tools.services import Services, find
 
 ROW_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 """Endings that may be left out of the name of a file of rows."""
+_SplitRows = Callable[[SplitName, ExportCounts], Iterator[Row]]
+"""Returns the rows of a split, and counts those that it leaves out."""
 
 
 def find_rows(services: Services, name: str) -> Path | None:
@@ -93,7 +98,7 @@ def named_dataset(
         return known
     shares: dict[SplitName, float] = {"validation": validation_share} if validation_share else {}
     options = replace(new_options(services, frozen, kind), making=ROW_DEFAULTS.get(kind, {}), shares=shares)
-    return freeze_file(services, name if is_url(name) else str(path), {}, options, ExportCounts()).dataset.id
+    return _freeze_rows(services, name if is_url(name) else str(path), {}, options, ExportCounts()).dataset.id
 
 
 def stored_dataset(services: Services, name: str) -> Dataset:
@@ -129,50 +134,69 @@ def freeze_path(
     names = [name.strip() for name in path.split("+")]
     are_datasets = any(find(services.store.datasets.get, name) for name in names)
     if not are_datasets or (len(names) == 1 and (services.settings.inbox_dir / path).exists()):
-        return freeze_file(services, path, columns, options, tally)
+        return _freeze_rows(services, path, columns, options, tally)
     datasets = list({dataset.id: dataset for dataset in map(services.store.datasets.get, names)}.values())
-    _require_joinable(services, datasets, columns, options)
+    _require_joinable(services, datasets, options)
+    _require_plain(columns, options, "datasets")
     about = {"joined": [{"id": dataset.id, "name": dataset.name, "files": dataset.files} for dataset in datasets]}
+    rows = partial(_remembered_rows, services, datasets)
+    return _freeze_again(services, rows, {dataset.seed for dataset in datasets}, replace(options, about=about), tally)
+
+
+def _freeze_rows(
+    services: Services, path: str, columns: Mapping[str, str], options: ExportOptions, tally: ExportCounts
+) -> WrittenDataset:
+    """Freeze the rows of a path: as they are where Quintain exported them, else by the readers of rows."""
+    exported = exported_rows(services, path, options.kind)
+    if exported is None:
+        return freeze_file(services, path, columns, options, tally)
+    _require_plain(columns, options, path)
+    rows = partial(stored_rows, services, exported)
+    return _freeze_again(services, rows, (), replace(options, about=exported.about), tally)
+
+
+def _freeze_again(
+    services: Services, rows: _SplitRows, seeds: Collection[int], options: ExportOptions, tally: ExportCounts
+) -> WrittenDataset:
+    """Freeze rows as they are, in their splits, which were chosen by these seeds."""
     # A task that is also in train stays there, where its first row is. Shares divide what is not for tests.
     is_divided = any(options.shares.values())
     kept: Sequence[SplitName] = ("test",) if is_divided else ("validation", "test")
-    placed = {member: split for split in kept for row in _rows(datasets, split) for member in members_of(row)}
+    placed = {member: split for split in kept for row in rows(split, ExportCounts()) for member in members_of(row)}
     # By the seed that chose the tests, no other task would have a hash below the share.
-    used = {dataset.seed for dataset in datasets} if is_divided and placed else ()
+    used = seeds if is_divided and placed else ()
     seed = next(seed for seed in count(options.seed) if seed not in used)
-    options = replace(options, about=about, placed=placed, seed=seed)
-    return freeze(services, _rows_once(services, datasets, tally), options, tally)
+    return freeze(services, _rows_once(rows, tally), replace(options, placed=placed, seed=seed), tally)
 
 
-def _require_joinable(
-    services: Services, datasets: Sequence[Dataset], columns: Mapping[str, str], options: ExportOptions
-) -> None:
-    """Refuse datasets of another kind, and settings that choose among runs."""
+def _require_joinable(services: Services, datasets: Sequence[Dataset], options: ExportOptions) -> None:
+    """Refuse datasets of another kind."""
     for dataset in datasets:
         if dataset.kind != options.kind or options.kind in {"text", "benchmark"}:
             raise InvalidInput(
                 f"path: expected datasets of kind {options.kind!r} with runs, got {dataset.name} of kind {dataset.kind!r}; join "
                 "datasets of one kind, or export their runs again: filter={'dataset_id': NAME}"
             )
+
+
+def _require_plain(columns: Mapping[str, str], options: ExportOptions, what: str) -> None:
+    """Refuse settings that choose among runs, or that read rows."""
     criteria = options.criteria
     all_outcomes = (frozenset(OutcomeStatus), frozenset({OutcomeStatus.SUCCESS, OutcomeStatus.UNKNOWN}))
     is_plain = criteria.scorer is None and criteria.curation == Curation() and criteria.outcomes in all_outcomes
     if columns or not is_plain or dict(options.making) != dict(ROW_DEFAULTS.get(options.kind, {})):
         raise InvalidInput(
-            "path: expected datasets with their rows as they are, got settings that choose or read rows; leave out columns, "
-            "scorer, min_score, margin, max_pairs_per_task, outcomes and curation"
+            f"path: expected {clip(what)} with their rows as they are, got settings that choose or read rows; leave out columns, "
+            "scorer, min_score, margin, max_pairs_per_task, outcomes and curation, or export the runs of the dataset: "
+            "filter={'dataset_id': NAME}"
         )
 
 
-def _rows_once(services: Services, datasets: Sequence[Dataset], tally: ExportCounts) -> Iterator[KeyedRow]:
-    """Yield the rows of train, then those of validation and test; count repeated ones, and those of forgotten runs."""
-    store, seen = services.store, set[bytes]()
-    forgotten = set[str]().union(*(store.lineage.forgotten(store.datasets.member_ids(one.id)) for one in datasets))
+def _rows_once(rows: _SplitRows, tally: ExportCounts) -> Iterator[KeyedRow]:
+    """Yield the rows of train, then those of validation and test; count repeated ones."""
+    seen = set[bytes]()
     for split in get_args(SplitName):
-        for row in _rows(datasets, split):
-            if forgotten.intersection(members_of(row)):
-                tally.leave_out("forgotten")
-                continue
+        for row in rows(split, tally):
             content = hashlib.sha256(row.model_dump_json().encode()).digest()
             if content in seen:
                 tally.leave_out("duplicate")
@@ -181,6 +205,15 @@ def _rows_once(services: Services, datasets: Sequence[Dataset], tally: ExportCou
             yield KeyedRow(task_key(trajectories_of(row)[0]), row)
 
 
-def _rows(datasets: Sequence[Dataset], split: SplitName) -> Iterator[Row]:
+def _remembered_rows(
+    services: Services, datasets: Sequence[Dataset], split: SplitName, tally: ExportCounts
+) -> Iterator[Row]:
+    """Yield the rows of a split of datasets; count those of forgotten runs."""
+    store = services.store
+    forgotten = set[str]().union(*(store.lineage.forgotten(store.datasets.member_ids(one.id)) for one in datasets))
     for dataset in datasets:
-        yield from read_rows(Path(dataset.path), split, dataset.files.get(f"{split}.jsonl"), kind=dataset.kind)
+        for row in read_rows(Path(dataset.path), split, dataset.files.get(f"{split}.jsonl"), kind=dataset.kind):
+            if forgotten.intersection(members_of(row)):
+                tally.leave_out("forgotten")
+            else:
+                yield row

@@ -124,6 +124,7 @@ def evolution_spec(
         reward=training_reward(services, EVOLVE, request.reward, acts=True),
         output_dir="",
         datasets_dir=str(services.settings.datasets_dir),
+        cache_dir=str(services.settings.cache_dir),
         seed=request.seed,
     )
 

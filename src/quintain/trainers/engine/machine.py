@@ -117,6 +117,8 @@ def prepare(
         if remembered is not None:
             remembered.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(remembered, json.dumps({"fast_matmul": fast, **choices}).encode())
+    if not fast:  # an earlier stage of the job may have turned it on in this process
+        torch.set_float32_matmul_precision("highest")
     rate = _known_rate(device, dtype, torch.get_num_threads(), torch.get_float32_matmul_precision())
     unmeasured = f"the rate of {dtype} matrix products could not be measured on {device}"
     return Machine(rate, fast, (unmeasured,) if rate is None else ())

@@ -12,7 +12,7 @@ from quintain.errors import InvalidInput
 from quintain.evaluation.suites import plan_suite
 from quintain.records.agent import Agent
 from quintain.records.dataset import Dataset
-from quintain.records.hyperparameters.methods import PPOConfig
+from quintain.records.hyperparameters.epochs import optimizer_steps
 from quintain.records.jobs.job import EvaluateSpec, EvolveSpec, RolloutSpec, TrainSpec
 from quintain.records.seeds import stable_seed
 
@@ -57,6 +57,7 @@ def training_spec(spec: EvolveSpec, number: int, start: Agent, learns_from: Data
         **source,
         name=f"{spec.name[:80]}-round-{number}",
         output_dir=str(Path(spec.output_dir) / folder.name),
+        cache_dir=spec.cache_dir,
         config=spec.training,
         reward_agent=spec.reward_agent,
         seed=_seed(spec, "train", number),
@@ -120,14 +121,11 @@ def selection_tasks(spec: EvolveSpec) -> tuple[str, ...]:
 
 def planned_steps(spec: EvolveSpec) -> tuple[int, int, int]:
     """Return the steps of a round: exploration episodes, estimated optimizer steps, evaluation episodes."""
-    config, method = spec.config, spec.training
-    if isinstance(method, PPOConfig):
-        steps = method.rollouts * method.updates_per_rollout
-        return 0, min(steps, method.max_steps or steps), config.evaluation_tasks * config.repeats
+    config = spec.config
     episodes = config.tasks_per_iteration * config.attempts
     rows = config.tasks_per_iteration if config.train in {"dpo", "grpo"} else math.ceil(config.ratio * episodes)
-    steps = math.ceil(method.epochs * math.ceil(rows / method.batch_size))
-    return episodes, min(steps, method.max_steps or steps), config.evaluation_tasks * config.repeats
+    steps = optimizer_steps(spec.training, rows, acts=not config.explores)
+    return episodes if config.explores else 0, steps, config.evaluation_tasks * config.repeats
 
 
 def planned_steps_after(spec: EvolveSpec, number: int, stages: int) -> int:

@@ -76,6 +76,11 @@ class DataFacts(NamedTuple):
     """Runs of the sample with a place for step values: single runs and groups."""
 
     @property
+    def examples(self) -> int:
+        """Rows that give an example, as far as they were counted."""
+        return self.rows - (self.counted.dropped_rows if self.counted else 0)
+
+    @property
     def tokens_range(self) -> tuple[int, int]:
         """Return the minimum and maximum of tokens in the text."""
         fewest, most = CHARACTERS_A_TOKEN

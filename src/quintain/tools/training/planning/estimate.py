@@ -303,7 +303,7 @@ def _on_data(
     result: Estimate, asked: EstimateRequest, data: DataFacts, unknown: dict[str, Hint], reasons: list[str]
 ) -> Estimate:
     counted, name = data.counted, asked.agent.id_or_name if asked.agent else "..."
-    steps = planned_steps(asked.method, asked.config, data.rows)
+    steps = planned_steps(asked.method, asked.config, data.examples)
     result = result.model_copy(update={"steps": steps, "tokens": counted.tokens if counted else None})
     if counted is None:
         result = result.model_copy(update={"tokens_range": data.tokens_range})

@@ -114,7 +114,7 @@ def work_of(
 ) -> TrainingWork:
     """Return the work of a training on a dataset whose training split has `tokens` tokens."""
     counts = data.counted
-    rows = max(1, data.rows - (counts.dropped_rows if counts else 0))
+    rows = max(1, data.examples)
     steps = planned_steps(method, config, rows)
     room = float(config.max_length or (model.context_tokens if model else None) or tokens or 1)
     row_tokens = min(room, tokens / max(1.0, counts.token_rows if counts else data.runs))
