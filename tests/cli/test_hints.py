@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from jobs_in_process import in_process, starts_held
-from quintain.cli.command_lines import command_line, in_options
+from quintain.cli.command_lines import command_line, to_command_options
 from quintain.datasets.selection import drop_remedy
 from quintain.errors import QuintainError
 from quintain.next_step import Hint, ToolCall
@@ -408,7 +408,7 @@ def test_every_tool_has_a_command_with_an_option_for_each_argument() -> None:
     ],
 )
 def test_an_argument_in_a_text_is_shown_as_the_option_of_its_command(command: str, text: str, shown: str) -> None:
-    assert in_options(text, command) == shown
+    assert to_command_options(text, command) == shown
 
 
 def test_after_a_training_and_an_evaluation_both_agents_are_named(flow: Flow) -> None:

@@ -20,7 +20,7 @@ from scripts.python_client_page import PAGE, page
 import quintain as q
 from jobs_in_process import in_process, starts_held
 from quintain.client.frames import rows_of
-from quintain.client.thing import in_thread
+from quintain.client.thing import run_in_thread
 from quintain.errors import Conflict, InvalidInput, JobFailed, NotFound, WaitTimeout
 from quintain.records.jobs.job import SelftestSpec
 from quintain.records.jobs.job_events import JobEvent
@@ -221,7 +221,7 @@ def test_a_cancelled_coroutine_stops_waiting_for_the_job_of_its_call(home: Path)
             started = opened.session.services().jobs.start(SelftestSpec(steps=1000)).job.id
             job = await opened.job(started)
             with anyio.move_on_after(0.2) as scope:
-                await in_thread(job._blocking.wait)
+                await run_in_thread(job._blocking.wait)
             await job.cancel()
             return scope.cancelled_caught
 

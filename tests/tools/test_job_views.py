@@ -15,7 +15,7 @@ from sqlalchemy import update
 
 from evaluation.test_comparison import evaluated
 from jobs_in_process import _run_in_main_thread
-from quintain.cli.command_lines import for_terminal
+from quintain.cli.command_lines import render_for_terminal
 from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from quintain.evaluation.reports.figures import line
 from quintain.jobs import processes
@@ -893,7 +893,7 @@ def test_a_dashboard_shows_the_newest_training_and_where_it_is_live(services: Se
     assert shown.figure is not None
     again = show_training_dashboard(services, "job-1").text
     assert "Live:" not in again
-    assert "evaluate_agent(" not in for_terminal(again), "the terminal names commands"
+    assert "evaluate_agent(" not in render_for_terminal(again), "the terminal names commands"
 
 
 def test_a_folder_that_cannot_be_written_costs_the_files_and_not_the_answer(services: Services) -> None:

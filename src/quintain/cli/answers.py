@@ -6,7 +6,7 @@ import json
 
 from rich.console import Console
 
-from quintain.cli.command_lines import for_terminal
+from quintain.cli.command_lines import render_for_terminal
 from quintain.cli.commands.jobs import follow_start, show_job
 from quintain.cli.layout import print_facts
 from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
@@ -36,7 +36,7 @@ def _show_picture(console: Console, picture: Picture, use: CommandRun) -> None:
     if use.json_out:
         console.print(json.dumps({"text": picture.text, "out": None if out is None else str(out)}))
         return
-    console.print(printable(for_terminal(picture.text)))
+    console.print(printable(render_for_terminal(picture.text)))
     if out is not None:
         console.print(printable(f"Picture: {out}"))
 

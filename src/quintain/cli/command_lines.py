@@ -71,12 +71,12 @@ def stored_forms() -> dict[str, list[OptionForm]]:
     return {command: [OptionForm(*row) for row in found] for command, found in rows.items()}
 
 
-def for_terminal(text: str) -> str:
+def render_for_terminal(text: str) -> str:
     """Return a text with its calls of tools as command lines."""
     return text.render(command_line) if isinstance(text, Hint) else text
 
 
-def in_commands(text: str) -> str:
+def to_command_lines(text: str) -> str:
     """Return a text with the tools and calls in it as command lines."""
     return rewrite_calls(text, lambda call: command_line(call) if call.arguments else _command_of_tool(call.tool))
 
@@ -94,12 +94,12 @@ _ASSIGNED = re.compile(
 _CONSTANTS = {"true": "True", "false": "False", "null": "None"}
 
 
-def in_options(text: str, command: str) -> str:
-    """Return a text as `in_commands`, and as `named_options`."""
-    return named_options(in_commands(text), command)
+def to_command_options(text: str, command: str) -> str:
+    """Return a text as `to_command_lines`, and as `arguments_to_options`."""
+    return arguments_to_options(to_command_lines(text), command)
 
 
-def named_options(text: str, command: str) -> str:
+def arguments_to_options(text: str, command: str) -> str:
     """Return a text with arguments of a command, as `again`, seed=3 or n_tasks, as its options."""
     options = [option for option in stored_forms().get(command, ()) if option.flag is not None]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 
-from quintain.cli.command_lines import for_terminal
+from quintain.cli.command_lines import render_for_terminal
 from quintain.records.text import printable
 from quintain.records.wording import number_text
 
@@ -68,7 +68,7 @@ def table_lines(columns: Sequence[Column | str], rows: Sequence[Sequence[object]
 
 def _cell(value: object) -> str:
     """Return a value as the text of a cell, on one line."""
-    return " ".join(printable(for_terminal(value) if isinstance(value, str) else _number(value)).split())
+    return " ".join(printable(render_for_terminal(value) if isinstance(value, str) else _number(value)).split())
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
@@ -183,7 +183,7 @@ def fact_lines(facts: Mapping[str, Any], width: int) -> Iterator[str]:
         elif isinstance(value, Sequence) and not isinstance(value, str):
             yield from _listed(title, value, width)
         else:
-            text = printable(for_terminal(value) if isinstance(value, str) else _fact(value))
+            text = printable(render_for_terminal(value) if isinstance(value, str) else _fact(value))
             yield from [f"{title}: {text}"] if "\n" not in text else [f"{title}:", *_indented(text.splitlines())]
 
 
@@ -228,4 +228,4 @@ def _is_plain(value: Any) -> bool:
 def _fact(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return for_terminal(value) if isinstance(value, str) else _number(value)
+    return render_for_terminal(value) if isinstance(value, str) else _number(value)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from quintain.cli.command_lines import for_terminal, in_options
+from quintain.cli.command_lines import render_for_terminal, to_command_options
 from quintain.errors import InvalidInput, QuintainError, explained
 from quintain.records.record import Record
 from quintain.records.text import printable
@@ -168,7 +168,7 @@ def plain_console(*, stderr: bool = False) -> Console:
 
 def print_error(error: QuintainError, flags: Mapping[str, str] = MappingProxyType({}), command: str = "") -> None:
     """Print an error as one line on stderr, with the names of the command line in place of those of arguments."""
-    text = printable(f"[{error.code}] {in_options(for_terminal(error.message), command)}")
+    text = printable(f"[{error.code}] {to_command_options(render_for_terminal(error.message), command)}")
     for argument, flag in flags.items():
         text = re.sub(rf"`{argument}`|arguments\.{argument}(\[\d+\])?(?=:)", flag, text)
         if flag == "--set":
@@ -178,14 +178,14 @@ def print_error(error: QuintainError, flags: Mapping[str, str] = MappingProxyTyp
 
 def show_next_step(console: Console, result: Any, command: str = "") -> None:
     """Print the next step of a result: calls as command lines, and arguments of the command itself as its options."""
-    text = for_terminal(result.next_step)
-    console.print(printable(in_options(text, command) if command else text))
+    text = render_for_terminal(result.next_step)
+    console.print(printable(to_command_options(text, command) if command else text))
 
 
-def in_line(value: Any) -> str:
+def one_line(value: Any) -> str:
     """Return a value of a result as text on one line."""
     if isinstance(value, dict):
-        return "  ".join(f"{name}={in_line(one)}" for name, one in value.items() if one not in (None, [], {}))
+        return "  ".join(f"{name}={one_line(one)}" for name, one in value.items() if one not in (None, [], {}))
     if isinstance(value, float):
         return number_text(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

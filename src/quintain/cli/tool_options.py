@@ -15,7 +15,7 @@ import typer
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
-from quintain.cli.command_lines import OptionForm, Shape, in_commands
+from quintain.cli.command_lines import OptionForm, Shape, to_command_lines
 from quintain.cli.completion import completion_of
 from quintain.cli.table import Command, CommandOption
 from quintain.errors import InvalidInput
@@ -257,7 +257,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def _help(field: FieldInfo, shape: Shape, listed: str | None, default: Any, choices: Sequence[str]) -> str:
-    text = in_commands(field.description or "").replace("`", "")
+    text = to_command_lines(field.description or "").replace("`", "")
     text = text.replace("Null:", "Left out:").replace("null:", "left out:")
     text = text if text.endswith("...") else text.removesuffix(".")
     parts = [text] if text else []

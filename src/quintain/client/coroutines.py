@@ -17,7 +17,7 @@ from quintain.client.home import Home
 from quintain.client.objects import Agent, Comparison, Dataset, Evaluation, Job
 from quintain.client.runs import Runs, Trajectory
 from quintain.client.session import require_success
-from quintain.client.thing import AsyncThing, Thing, in_thread
+from quintain.client.thing import AsyncThing, Thing, run_in_thread
 from quintain.records.filters import TrajectorySummary
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _in_loop(function: Callable[[T], object]) -> Callable[[T], object]:
 async def _each(items: Iterator[T]) -> AsyncIterator[T]:
     """Yield the items of an iterator that blocks."""
     end: Any = object()
-    while (item := await in_thread(lambda: next(items, end))) is not end:
+    while (item := await run_in_thread(lambda: next(items, end))) is not end:
         yield item
 
 
@@ -84,7 +84,7 @@ def awaited(method: Any) -> Any:
 
     @functools.wraps(method)
     async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _of_coroutines(await in_thread(lambda: method(self._blocking, *args, **kwargs)))
+        return _of_coroutines(await run_in_thread(lambda: method(self._blocking, *args, **kwargs)))
 
     return call
 
@@ -115,7 +115,7 @@ class AsyncJob(AsyncThing["JobView"]):
     @property
     def settings(self) -> Awaitable[dict[str, Any]]:
         """What the job runs with: `await job.settings`."""
-        return in_thread(lambda: self._blocking.settings)
+        return run_in_thread(lambda: self._blocking.settings)
 
     @property
     def status(self) -> JobStatus:
@@ -146,7 +146,7 @@ class AsyncJob(AsyncThing["JobView"]):
         """Yield what the worker reports, from the job's beginning to its end: each event once, in order."""
         last = (0, 0)
         async for pause in _each(self._blocking._looks(None)):
-            for event in await in_thread(functools.partial(self._blocking._events_after, last)):
+            for event in await run_in_thread(functools.partial(self._blocking._events_after, last)):
                 last = (event.attempt, event.seq)
                 yield event
             await anyio.sleep(pause)
@@ -164,7 +164,7 @@ class AsyncJob(AsyncThing["JobView"]):
         last = (0, 0)
         async for pause in _each(self._blocking._looks(timeout)):
             if on_step is not None:
-                last = await in_thread(functools.partial(self._blocking._report_steps, _in_loop(on_step), last))
+                last = await run_in_thread(functools.partial(self._blocking._report_steps, _in_loop(on_step), last))
             await anyio.sleep(pause)
         require_success(self.record)
         return self
@@ -268,7 +268,7 @@ class AsyncRuns:
     async def __aiter__(self) -> AsyncIterator[AsyncTrajectory]:
         """Yield each run, loaded."""
         async for run in _each(iter(self._blocking)):
-            await in_thread(run.load)
+            await run_in_thread(run.load)
             yield AsyncTrajectory(run)
 
     def summaries(self) -> AsyncIterator[TrajectorySummary]:

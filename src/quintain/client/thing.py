@@ -109,7 +109,7 @@ class AsyncThing(Generic[R]):
         Raises:
             NotFound: nothing has this id.
         """
-        return await in_thread(self._blocking.load)
+        return await run_in_thread(self._blocking.load)
 
     @property
     def record(self) -> R:
@@ -161,7 +161,7 @@ def _field(thing: Thing[Any] | AsyncThing[Any], name: str) -> Any:
     raise AttributeError(f"{type(thing).__name__!r} object has no attribute {name!r}{more}", name=name, obj=thing)
 
 
-async def in_thread(function: Callable[[], T]) -> T:
+async def run_in_thread(function: Callable[[], T]) -> T:
     """Return the result of a function that blocks, called in a thread."""
     return await anyio.to_thread.run_sync(function)
 

@@ -20,7 +20,7 @@ from quintain.datasets.manifest import write_manifest
 from quintain.datasets.provenance import UNKNOWN, Terms, check_terms, written_by
 from quintain.datasets.rows import members_of, trajectories_of
 from quintain.datasets.selection import Criteria, ExportCounts, drop_remedy
-from quintain.datasets.split_leaks import LeakCheck, one_side
+from quintain.datasets.split_leaks import LeakCheck, split_leak_remedy
 from quintain.datasets.splits import KeyedRow, check_shares, split_of, stratifying_moves, uneven_split
 from quintain.errors import Conflict, InvalidInput, QuintainError, Unavailable, disk_remedy
 from quintain.importers.files.garbage_collection import gc_relaxed
@@ -318,7 +318,7 @@ def _row_warnings(contents: _Contents, options: ExportOptions) -> Iterator[str]:
             else ("tasks outside train ask", "their loss looks")
         )
         yield (
-            f"{tasks} {ask} in the same words as a task in train, so {look} better than it is; {one_side(options.kind)}"
+            f"{tasks} {ask} in the same words as a task in train, so {look} better than it is; {split_leak_remedy(options.kind)}"
         )
     if contents.uneven is not None:
         yield contents.uneven

@@ -40,7 +40,7 @@ class LeakCheck:
         return sum(n.total() - n["train"] for n in self._tasks.values() if n["train"])
 
 
-def one_side(kind: str) -> str:
+def split_leak_remedy(kind: str) -> str:
     """Return the remedy for leaking tasks in a dataset of this kind."""
     if kind in KINDS:
         return "export again with curation.near_duplicates=1.0, which keeps such tasks in one split"

@@ -16,7 +16,7 @@ _DRAIN_S = 10.0
 """How long requests under way may take after a stop: they may have been paid for."""
 
 
-def in_parallel(
+def map_in_parallel(
     items: Iterable[T],
     work: Callable[[T], R],
     n: int,

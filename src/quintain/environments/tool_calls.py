@@ -41,7 +41,7 @@ def _bare(schema: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key not in _OMITTED}
 
 
-def only_call(actions: Sequence[Action], names: Sequence[str]) -> Action | TimeStep:
+def single_call(actions: Sequence[Action], names: Sequence[str]) -> Action | TimeStep:
     """Return the only call of a turn, or the answer to a turn with no call or several; such a turn carries out nothing."""
     if not actions:
         return TimeStep(message=f"You called no tool. Call one of: {', '.join(names)}.")
@@ -69,7 +69,7 @@ def arguments_of(action: Action, tools: Mapping[str, type[Record]]) -> Record | 
 
 def read_call(actions: Sequence[Action], tools: Mapping[str, type[Record]]) -> Record | TimeStep:
     """Return the arguments of the only call of a turn, or the answer to a turn that cannot be carried out."""
-    call = only_call(actions, list(tools))
+    call = single_call(actions, list(tools))
     if isinstance(call, TimeStep):
         return call
     arguments = arguments_of(call, tools)

@@ -37,7 +37,7 @@ from quintain.records.trajectory import Trajectory
 from quintain.records.wording import explain, nearest, shown
 from quintain.scoring.outcomes.answer_scorers import TextScorer
 from quintain.scoring.outcomes.final_message import MAX_CHARS, agent_text, final_messages
-from quintain.scoring.outcomes.whole_run_scores import of_check, scored, unscored
+from quintain.scoring.outcomes.whole_run_scores import score_of_check, scored, unscored
 from quintain.scoring.published import STEP_MARKS
 
 DEFAULTS: Mapping[str, Declared] = {"length": LengthReward(), "calls": CallsReward(), "steps": StepsReward()}
@@ -85,7 +85,7 @@ class DeclaredScorer:
         """Return the value in 0..1, higher is better."""
         if isinstance(self.declared, LengthPenaltyReward | StepBonusReward):
             return _shaped_accuracy(trajectory, self.name, self.declared)
-        return of_check(trajectory, self.name, _checked(self.declared, trajectory))
+        return score_of_check(trajectory, self.name, _checked(self.declared, trajectory))
 
 
 _Check = LengthReward | CallsReward | StepsReward | WordsReward | ContainsReward | RegexReward | JsonSchemaReward

@@ -67,11 +67,11 @@ def select(services: Services, filter: TrajectoryFilter | None, ids: Sequence[st
             code="empty_filter",
         )
     if not services.store.trajectories.count(filter):
-        raise NotFound(why_none(services, filter), code="nothing_matches")
+        raise NotFound(explain_no_runs(services, filter), code="nothing_matches")
     return services.store.trajectories.iterate(filter)
 
 
-def why_none(services: Services, filter: TrajectoryFilter) -> Hint:
+def explain_no_runs(services: Services, filter: TrajectoryFilter) -> Hint:
     """Return why a filter finds no run, with the remedy."""
     if services.store.trajectories.count(TrajectoryFilter(), most=1):
         conditions = filter.model_dump(mode="json", exclude_defaults=True)

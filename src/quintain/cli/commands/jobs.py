@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from quintain.cli.command_lines import command_line, for_terminal, in_commands, in_options
+from quintain.cli.command_lines import command_line, render_for_terminal, to_command_lines, to_command_options
 from quintain.cli.layout import Column, cut, print_facts, print_table
 from quintain.cli.main import HomeOption
 from quintain.cli.session import (
@@ -72,7 +72,7 @@ def print_job(console: Console, view: JobView) -> None:
 
 def _print_error(console: Console, view: JobView) -> None:
     if view.error is not None:
-        text = in_commands(f"[{view.error.code}] {view.error.message} {view.error.hint}".strip())
+        text = to_command_lines(f"[{view.error.code}] {view.error.message} {view.error.hint}".strip())
         console.print(printable(text), style="red")
 
 
@@ -137,7 +137,7 @@ def watch(services: Services, job_id: str, console: Console) -> JobView:
                 progress.update(bar, completed=view.step, total=view.total_steps, description=about)
                 for kind, reason in (("trouble", view.trouble), ("stalled", view.stalled)):
                     if reason is not None and kind not in shown:
-                        progress.console.print(printable(for_terminal(reason)), style="yellow", soft_wrap=True)
+                        progress.console.print(printable(render_for_terminal(reason)), style="yellow", soft_wrap=True)
                         shown.add(kind)
                 if view.status not in UNFINISHED:
                     return view
@@ -166,7 +166,7 @@ def show_job(use: CommandRun, view: JobView, show: Callable[[Console, JobResult]
         _print_error(console, view)
         if view.result is not None:
             show(console, view.result)
-        console.print(printable(f"{view.job_id}: {view.status}. {for_terminal(view.next_step)}"))
+        console.print(printable(f"{view.job_id}: {view.status}. {render_for_terminal(view.next_step)}"))
     return 0 if view.status == "succeeded" else 1
 
 
@@ -174,7 +174,7 @@ def _warn(use: CommandRun, warnings: Iterable[str]) -> None:
     new = [warning for warning in warnings if warning not in use.session.warned]
     use.session.warned.update(new)
     for warning in new:
-        text = in_options(for_terminal(warning), use.session.command)
+        text = to_command_options(render_for_terminal(warning), use.session.command)
         plain_console(stderr=True).print(printable(text), style="yellow")
 
 

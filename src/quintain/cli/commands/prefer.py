@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from quintain.cli.command_lines import for_terminal
+from quintain.cli.command_lines import render_for_terminal
 from quintain.cli.main import HomeOption
 from quintain.cli.session import REFUSED, CommandRun, Session, plain_console, show_next_step
 from quintain.errors import InvalidInput, NotFound, Unavailable
@@ -92,7 +92,9 @@ def show_preferences(console: Console, result: PreferencesResult, unread: Sequen
     ties = f", {counted(result.ties, 'tie')} among those recorded or changed" if result.ties else ""
     console.print(f"{counted(result.created, 'preference')} recorded{more}{ties}")
     for skipped in result.skipped:
-        console.print(printable(f"  left out: {skipped.reason} {skipped.count:,}: {for_terminal(skipped.detail)}"))
+        console.print(
+            printable(f"  left out: {skipped.reason} {skipped.count:,}: {render_for_terminal(skipped.detail)}")
+        )
     for line in (*unread, *notes):
         console.print(printable(f"  note: {line}"))
     for circle in circles:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from quintain.cli.commands.jobs import follow_start, show_job
-from quintain.cli.session import CommandRun, in_line, plain_console
+from quintain.cli.session import CommandRun, one_line, plain_console
 from quintain.errors import InvalidInput
 from quintain.records.documents import read_document
 from quintain.records.jobs.job import JobResult
@@ -72,7 +72,7 @@ def _show(console: Console, result: JobResult) -> None:
     }
     for name, value in facts.items():
         if value is not None:
-            console.print(printable(f"{name}: {in_line(value)}"))
+            console.print(printable(f"{name}: {one_line(value)}"))
     for stage in result.report.get("stages", ()):
         results = {name: stage.get(name) for name in ("agent", "final_loss", "success_rate")}
-        console.print(printable(f"  {stage['stage']}: {in_line(results)}"))
+        console.print(printable(f"  {stage['stage']}: {one_line(results)}"))

@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, StrictInt, StrictStr
 from quintain.environments.configuration import BM25
 from quintain.environments.scripted_policy import Move, Script, policy_by_prompt
 from quintain.environments.tasks.families import Difficulty, FamilySource, Names, TaskKey
-from quintain.environments.tool_calls import only_call, read_call, refusal, tool_schemas, unreadable, verdict
+from quintain.environments.tool_calls import read_call, refusal, single_call, tool_schemas, unreadable, verdict
 from quintain.environments.tools_1k.catalogue import (
     ENVIRONMENT_ID,
     FAMILY,
@@ -148,7 +148,7 @@ class DirectEpisode:
     def step(self, actions: Sequence[Action]) -> TimeStep:
         """Run the call that ends the episode."""
         assert self._need is not None, "reset comes before step"
-        call = only_call(actions, list(self._offered))
+        call = single_call(actions, list(self._offered))
         if isinstance(call, TimeStep):
             return call
         tool = self._offered.get(call.tool)

@@ -94,7 +94,7 @@ def with_schedule(values: Mapping[str, Any]) -> dict[str, Any]:
     return result | {name: _MEANINGS.get(kind, kind) for name in given[:1]}
 
 
-def in_steps(values: Mapping[str, Any]) -> dict[str, Any]:
+def shares_to_steps(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with numbers of steps in place of shares of all steps, and the warm-up in one of its two forms.
 
     transformers takes both in one argument: from 1 on steps, below it a share. No steps of warm-up leave it to the ratio.

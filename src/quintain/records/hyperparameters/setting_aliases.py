@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from quintain.errors import InvalidInput
 from quintain.records.hyperparameters.foreign_batches import ACCUMULATION, PASS, WHOLE, with_batch_size
-from quintain.records.hyperparameters.foreign_schedules import ARGUMENTS, in_steps, with_schedule
+from quintain.records.hyperparameters.foreign_schedules import ARGUMENTS, shares_to_steps, with_schedule
 from quintain.records.hyperparameters.foreign_settings import (
     COMPONENT,
     COMPONENTS,
@@ -169,7 +169,7 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     values = with_place_of_kl(with_ratio_of_sequences(values), fields)
     fixed = {name for name in FIXED if _setting_of(fields, name) is None}
     _refuse(values, fixed, fields)
-    stated = _stated(with_bound_of_cispo(with_schedule(in_steps(values))), fields)
+    stated = _stated(with_bound_of_cispo(with_schedule(shares_to_steps(values))), fields)
     values = with_batch_size(stated, fields)
     yield from chosen_formats(values)
     sinks = list(added_sinks(values))

@@ -11,7 +11,7 @@ from quintain.records.score import Score
 from quintain.records.trajectory import Trajectory
 from quintain.scoring.outcomes.final_message import final_messages, prompts_of_run
 from quintain.scoring.outcomes.unit_tests import OpenSandbox, UnitTestScorer
-from quintain.scoring.outcomes.whole_run_scores import of_check, unscored
+from quintain.scoring.outcomes.whole_run_scores import score_of_check, unscored
 
 
 class OutcomeScorer:
@@ -40,7 +40,7 @@ class TextScorer:
     def score(self, trajectory: Trajectory) -> Score:
         """Check the run's last messages."""
         messages, prompts = final_messages(trajectory), prompts_of_run(trajectory)
-        return of_check(trajectory, self.name, CHECKS[self.name](trajectory.task, messages, prompts))
+        return score_of_check(trajectory, self.name, CHECKS[self.name](trajectory.task, messages, prompts))
 
 
 class CheckerScorer:

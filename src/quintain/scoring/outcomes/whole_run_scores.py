@@ -46,7 +46,7 @@ def unscored(
     )
 
 
-def of_check(run: Trajectory, scorer: str, checked: CheckResult) -> Score:
+def score_of_check(run: Trajectory, scorer: str, checked: CheckResult) -> Score:
     """Return the result of a check of the run's answer as a score."""
     if checked.value is None:
         return unscored(run, scorer, checked.reason)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Action, Actor, Content, Step, Trajectory, text_of
-from quintain.scoring.preferences.mining import Bounds, Pair, by_task, gap, spread
+from quintain.scoring.preferences.mining import Bounds, Pair, gap, group_by_task, spread
 
 _BYTES = 8
 """Bytes of a digest: among five million prefixes, the probability of a collision is 7e-7."""
@@ -125,7 +125,7 @@ def mine_forks(
     """
     bounds = Bounds(margin, max_pairs_per_task, ties, seed)
     mined = MinedForks([], [], Counter(), Counter())
-    for runs in by_task(paths):
+    for runs in group_by_task(paths):
         tree = _tree(runs, seed)
         forked = {prefix: branches for prefix, branches in tree.items() if len(branches) > 1}
         apart = sum(not any(prefix in forked for _, prefix, _ in _steps(run)) for run in runs)

@@ -148,7 +148,7 @@ def mine_pairs(
     """
     bounds = Bounds(margin, max_pairs_per_task, ties, seed)
     mined = MinedPairs([], [], Counter(), Counter())
-    for runs in by_task(candidates):
+    for runs in group_by_task(candidates):
         found = _of_task(runs, mode, bounds)
         used = {run for pair in found.pairs for run in (pair.chosen, pair.rejected)}
         used.update(run for tie in found.ties for run in (tie.a, tie.b))
@@ -167,7 +167,7 @@ def mine_pairs(
 def form_groups(candidates: Iterable[Candidate]) -> FormedGroups:
     """Gather all runs of each task with their values as rewards; a group whose rewards are all equal teaches nothing."""
     formed = FormedGroups([], Counter(), Counter())
-    for runs in by_task(candidates):
+    for runs in group_by_task(candidates):
         values = [run.value for run in runs]
         if len(runs) == 1 or not gap(max(values), min(values)):
             reason = "group_of_one" if len(runs) == 1 else "no_variance"
@@ -179,7 +179,7 @@ def form_groups(candidates: Iterable[Candidate]) -> FormedGroups:
     return formed
 
 
-def by_task(members: Iterable[Member]) -> Iterable[list[Member]]:
+def group_by_task(members: Iterable[Member]) -> Iterable[list[Member]]:
     """The members of each task, tasks in the order in which they come first."""
     tasks: defaultdict[str, list[Member]] = defaultdict(list)
     for member in members:

@@ -17,7 +17,7 @@ from quintain.store.database.tables import dataset_members, links, scores, traje
 from quintain.store.job_rows import find_job
 from quintain.store.lineage.forgetting import any_forgotten
 from quintain.store.lineage.links import REPLAY_BUFFER, TAKEN_OVER, Ref, makes_training_runs, trains_online
-from quintain.store.trajectories.filters import in_split, of_job
+from quintain.store.trajectories.filters import in_split, job_condition
 from quintain.store.trajectories.rows import PROMPT_CHARS
 
 MAX_SINGLE_RUNS = 10
@@ -83,7 +83,7 @@ def run_set_filter(ref: Ref) -> ColumnElement[bool]:
     if ref.kind == MEMBERS:
         m = dataset_members.c
         return _t.id.in_(select(m.trajectory_id).where(m.dataset_id == ref.id))
-    mine = of_job(ref.id)
+    mine = job_condition(ref.id)
     return mine & (IS_ROLLOUT if ref.kind == ROLLOUTS else ~IS_ROLLOUT)
 
 
@@ -205,7 +205,7 @@ def tasks_trained_on(
     """
     held = select(dataset_members.c.trajectory_id).where(dataset_members.c.dataset_id == source_id)
     held = held if split is None else held.where(in_split(split))
-    members = or_(_t.id.in_(held), of_job(source_id))
+    members = or_(_t.id.in_(held), job_condition(source_id))
     learned = training_runs_filter(*training_sources(connection, [agent_id]))
 
     def tasks(runs: ColumnElement[bool], *more: Any) -> Select[Any]:

@@ -55,7 +55,9 @@ def filter_clause(filter: TrajectoryFilter, engine: Engine) -> FilterClause:
     }
     found += [_c[name] == value for name, value in equal.items() if value is not None]
     if filter.job_id is not None:
-        found.append(of_job(filter.job_id) if _has_taken_over(engine, filter.job_id) else _c.job_id == filter.job_id)
+        found.append(
+            job_condition(filter.job_id) if _has_taken_over(engine, filter.job_id) else _c.job_id == filter.job_id
+        )
     if filter.tags:
         found += _tag_conditions(list(dict.fromkeys(filter.tags)))
         key = _t.seq
@@ -88,7 +90,7 @@ def filter_clause(filter: TrajectoryFilter, engine: Engine) -> FilterClause:
     return FilterClause(tuple(found), key)
 
 
-def of_job(job_id: str) -> ColumnElement[bool]:
+def job_condition(job_id: str) -> ColumnElement[bool]:
     """Return the condition that a job played a run, or has taken it over from the job that it resumes."""
     return or_(_c.job_id == job_id, _c.id.in_(_taken_over(job_id)))
 

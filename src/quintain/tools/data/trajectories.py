@@ -35,7 +35,7 @@ from quintain.records.wording import explain
 from quintain.redaction.redact import redact
 from quintain.tools.data.run_views import TextCut, masked_steps, sorted_pages, stored_scores, summarize_runs
 from quintain.tools.results import Recorded, SearchResult, TrajectoryView
-from quintain.tools.run_selection import Cursor, PageSize, count_fitting, fitting_page, why_none
+from quintain.tools.run_selection import Cursor, PageSize, count_fitting, explain_no_runs, fitting_page
 from quintain.tools.services import Services
 
 _ID = re.compile(r"traj-[A-Za-z0-9_-]{1,60}")
@@ -134,7 +134,7 @@ def search_trajectories(
 
     items, following = fitting_page(fetch if sort is None else sorted_pages(services, wanted, sort, cursor), limit)
     if not items:
-        step = Hint("Nothing to show: ", why_none(services, wanted), ".")
+        step = Hint("Nothing to show: ", explain_no_runs(services, wanted), ".")
     else:
         same = filter.model_dump(mode="json", exclude_defaults=True) if filter and not filter.is_empty else None
         older = call("search_trajectories", filter=same, limit=limit, cursor=following, sort=sort)

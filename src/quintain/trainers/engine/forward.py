@@ -35,7 +35,7 @@ from quintain.trainers.engine.flex import BLOCK
 from quintain.trainers.engine.flops import useful_flops
 from quintain.trainers.engine.head import AS_COMPUTED, LogitShape, ShapedHead
 from quintain.trainers.engine.head import TokenScores as TokenScores
-from quintain.trainers.engine.packing import computed_tokens, like_lengths, pack
+from quintain.trainers.engine.packing import computed_tokens, group_by_length, pack
 from quintain.trainers.engine.pruning import block_pruned, last_block, query_runs
 from quintain.trainers.engine.rotary import PADDING, Rotary
 from quintain.trainers.engine.self_check import (
@@ -318,7 +318,7 @@ class Engine:
 
     def _together(self, rows: Sequence[TokenRow]) -> list[list[int]]:
         """Return the groups of rows that are padded together."""
-        return [list(range(len(rows)))] if self.gathered else like_lengths(rows, picked_keys(self.model.config))
+        return [list(range(len(rows)))] if self.gathered else group_by_length(rows, picked_keys(self.model.config))
 
 
 def _checked(engine: Engine) -> Engine:

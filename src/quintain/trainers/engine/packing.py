@@ -206,7 +206,7 @@ def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
 
 
-def like_lengths(rows: Sequence[TokenRow], limit: float) -> list[list[int]]:
+def group_by_length(rows: Sequence[TokenRow], limit: float) -> list[list[int]]:
     """Group rows at least three quarters as long as the longest of their group; rows above a limit are alone."""
     groups: list[list[int]] = []
     for i in sorted(range(len(rows)), key=lambda i: -len(rows[i])):

@@ -14,8 +14,8 @@ from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import (
     chosen_and_rejected,
     log_ratios,
+    mean_over_examples,
     metric_sums,
-    over_examples,
     preference_metrics,
     required_stream,
     sequence_means,
@@ -78,7 +78,7 @@ def dpo_loss(
         metrics |= metric_sums(policy_weight=weights)
     if sft_weight:
         losses = losses - sft_weight * chosen_and_rejected(sequence_means(logprobs, streams), streams)[0]
-    return LossOutput(over_examples(losses, streams, totals), metrics)
+    return LossOutput(mean_over_examples(losses, streams, totals), metrics)
 
 
 def length_weights(streams: TokenStreams, alpha: float) -> torch.Tensor:

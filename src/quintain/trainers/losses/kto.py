@@ -8,7 +8,7 @@ import torch
 
 from quintain.trainers.data.streams import TokenStreams, widest_float
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
-from quintain.trainers.losses.sequences import log_ratios, metric_sums, over_examples, sequence_sums
+from quintain.trainers.losses.sequences import log_ratios, mean_over_examples, metric_sums, sequence_sums
 
 
 def kto_loss(
@@ -45,7 +45,7 @@ def kto_loss(
     losses = torch.where(desirable, desirable_weight * torch.sigmoid(-gain), undesirable_weight * torch.sigmoid(gain))
     rewards = beta * ratio
     metrics = metric_sums(chosen_reward=rewards[desirable], rejected_reward=rewards[~desirable])
-    return LossOutput(over_examples(losses, streams, totals), metrics | {"kto_kl": (kl, 1.0)})
+    return LossOutput(mean_over_examples(losses, streams, totals), metrics | {"kto_kl": (kl, 1.0)})
 
 
 @torch.no_grad()

@@ -9,8 +9,8 @@ from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import (
     chosen_and_rejected,
+    mean_over_examples,
     metric_sums,
-    over_examples,
     preference_metrics,
     refuse_empty,
     sequence_means,
@@ -38,7 +38,7 @@ def orpo_loss(logprobs: torch.Tensor, streams: TokenStreams, totals: StepTotals,
     metrics = preference_metrics(beta * chosen, beta * rejected) | metric_sums(
         chosen_nll=-chosen, log_odds_ratio=log_odds_ratio
     )
-    return LossOutput(over_examples(losses, streams, totals), metrics)
+    return LossOutput(mean_over_examples(losses, streams, totals), metrics)
 
 
 def log_odds(logprob: torch.Tensor) -> torch.Tensor:
@@ -66,4 +66,4 @@ def simpo_loss(
     refuse_empty(streams)
     chosen, rejected = chosen_and_rejected(beta * sequence_means(logprobs, streams), streams)
     losses = -F.logsigmoid(chosen - rejected - gamma)
-    return LossOutput(over_examples(losses, streams, totals), preference_metrics(chosen, rejected))
+    return LossOutput(mean_over_examples(losses, streams, totals), preference_metrics(chosen, rejected))

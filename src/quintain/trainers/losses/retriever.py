@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
-from quintain.trainers.losses.sequences import metric_sums, over_examples, to_accumulation_dtype
+from quintain.trainers.losses.sequences import mean_over_examples, metric_sums, to_accumulation_dtype
 
 
 def mean_pooled(states: torch.Tensor, streams: TokenStreams) -> torch.Tensor:
@@ -67,4 +67,4 @@ def retriever_loss(
     cosines = (texts[needs] @ texts[tools].T).masked_fill(masked.to(pooled.device), -torch.inf)
     losses = F.cross_entropy(scale * cosines, target, reduction="none")
     accuracy = metric_sums(retrieval_accuracy=(cosines.argmax(1) == target).double())
-    return LossOutput(over_examples(losses, streams, totals), accuracy)
+    return LossOutput(mean_over_examples(losses, streams, totals), accuracy)

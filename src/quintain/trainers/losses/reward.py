@@ -11,8 +11,8 @@ from quintain.trainers.data.streams import TokenStreams
 from quintain.trainers.losses.loss_output import LossOutput, StepTotals
 from quintain.trainers.losses.sequences import (
     chosen_and_rejected,
+    mean_over_examples,
     metric_sums,
-    over_examples,
     preference_metrics,
     sequence_sums,
     to_accumulation_dtype,
@@ -61,7 +61,7 @@ def reward_loss(
     if heads and streams.label is not None:
         of_parts, found = _parts(values[:, 1:], streams.label[:, 1:], streams, heads)
         losses, metrics = losses + parts_weight * of_parts, metrics | found
-    return LossOutput(over_examples(losses, streams, totals), metrics)
+    return LossOutput(mean_over_examples(losses, streams, totals), metrics)
 
 
 def _parts(

@@ -95,7 +95,7 @@ def refuse_empty(streams: TokenStreams) -> None:
         )
 
 
-def over_examples(losses: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> torch.Tensor:
+def mean_over_examples(losses: torch.Tensor, streams: TokenStreams, totals: StepTotals) -> torch.Tensor:
     """Return sum_e w_e l_e / sum of the step's example weights, for losses [E]."""
     return (streams.example_weight * losses).sum() / (totals.examples or 1.0)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from quintain.datasets.near_duplicates import KINDS
-from quintain.datasets.split_leaks import one_side
+from quintain.datasets.split_leaks import split_leak_remedy
 from quintain.records.hyperparameters.methods import BCConfig, KTOConfig, SFTConfig
 from quintain.records.wording import counted, shown
 from quintain.trainers.data.example_batch import REMEDIES, reasons
@@ -220,7 +220,7 @@ def _repeats(survey: Survey) -> Iterator[Remark]:
             f"{counted(n, 'task')} outside train {_verb(n, 'asks', 'ask')} in the same words as a task in train: validation "
             "would flatter the model"
         )
-        yield Remark("leak", text, one_side(survey.spec.dataset_kind), True)
+        yield Remark("leak", text, split_leak_remedy(survey.spec.dataset_kind), True)
     if held_out := found.get("held_out"):
         are = _verb(held_out.rows, "is a run on a held-out task", "are runs on held-out tasks")
         text = f"{held_out.where()} to train on {are}: an evaluation on them is no longer valid"

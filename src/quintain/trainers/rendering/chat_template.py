@@ -15,7 +15,7 @@ from quintain.errors import InvalidInput
 from quintain.records.protocols import Message
 from quintain.trainers.rendering.call_forms import FORMS
 from quintain.trainers.rendering.control_tokens import Spellings
-from quintain.trainers.rendering.styles import Chat, StyleName, one_call_each, to_chat
+from quintain.trainers.rendering.styles import Chat, StyleName, split_parallel_calls, to_chat
 
 _OPENING_TAG = re.compile(r"\A<think>\n?")
 _THINKING = re.compile(r"\A\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
@@ -203,7 +203,7 @@ class ChatTemplate:
     def entries(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Chat:
         """Return messages as entries of a chat, one for each agent turn, with control tokens in their text defused."""
         if self.one_call:
-            messages = [message for message, _ in one_call_each((message, 0) for message in messages)]
+            messages = [message for message, _ in split_parallel_calls((message, 0) for message in messages)]
         guide = ("Write a call as:", FORMS[self.writes_calls].shape) if self.writes_calls else ()
         chat = to_chat(
             messages,

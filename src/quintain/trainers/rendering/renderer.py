@@ -31,7 +31,14 @@ from quintain.trainers.data.streams import Ints, TokenRow
 from quintain.trainers.rendering.call_parsing import ParsedTurn, TurnReader
 from quintain.trainers.rendering.chat_template import ChatTemplate
 from quintain.trainers.rendering.control_tokens import Spellings
-from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, Chat, StyleName, as_thinking, one_call_each, with_bos
+from quintain.trainers.rendering.styles import (
+    FALLBACK_TEMPLATE,
+    Chat,
+    StyleName,
+    as_thinking,
+    split_parallel_calls,
+    with_bos,
+)
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS, Probe, probe
 from quintain.trainers.rendering.time_bound import time_bound
 
@@ -270,7 +277,7 @@ class Renderer:
         """
         writer, messages = self.writer, self.messages(trajectory)
         if writer.one_call:
-            messages = one_call_each(messages)
+            messages = split_parallel_calls(messages)
         schemas = writer.schemas(trajectory.tools)
         chat = writer.entries([m for m, _ in messages], trajectory.tools)
         greetings = len(list(takewhile(lambda entry: entry["role"] == "assistant", chat)))

@@ -76,7 +76,7 @@ def as_thinking(message: Message) -> Message:
     return message.model_copy(update={"thought": f"<think>\n{thought}\n</think>"})
 
 
-def one_call_each(messages: Iterable[tuple[Message, int]]) -> list[tuple[Message, int]]:
+def split_parallel_calls(messages: Iterable[tuple[Message, int]]) -> list[tuple[Message, int]]:
     """Split messages with several calls into messages with one call each, followed by its result.
 
     For templates that support one tool call per turn. The thought stays with the first call. A result without a call id belongs

@@ -12,7 +12,7 @@ import numpy as np
 
 from quintain.datasets.rows import read_rows
 from quintain.endpoints.completion import Ask
-from quintain.endpoints.parallel import in_parallel
+from quintain.endpoints.parallel import map_in_parallel
 from quintain.errors import InvalidInput
 from quintain.evaluation.statistics.success_rates import clopper_pearson
 from quintain.records.agent import Agent, Agreement, ModelRef
@@ -247,7 +247,7 @@ class EndpointTeacher:
             return RowScores(None, np.asarray(own, np.float32)[:, None])
 
         rows = [row for example in examples for row in example.rows if row.n_supervised]
-        return dict(in_parallel(rows, score, self._endpoint.concurrency))
+        return dict(map_in_parallel(rows, score, self._endpoint.concurrency))
 
     def _place(self, answer: Sequence[dict[int, float] | None], n: int, token: int) -> dict[int, float]:
         place = answer[n] if n < len(answer) else None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from quintain.endpoints.client import EndpointClient, identity
 from quintain.endpoints.completion import Ask, Spent
-from quintain.endpoints.parallel import in_parallel
+from quintain.endpoints.parallel import map_in_parallel
 from quintain.errors import InvalidInput, QuintainError
 from quintain.records.agent import Agent, Sampling
 from quintain.records.jobs.run_jobs import JudgeSpec, ScoreSpec
@@ -75,7 +75,7 @@ class EndpointJudge:
         """Judge items, several at a time, and yield each with its verdicts as they come; a stop ends open requests."""
         judge = self.judging.judge
         at_once = self.endpoint.concurrency
-        return in_parallel(items, lambda runs: judge([runs])[0], at_once, should_stop, self.client.stop)
+        return map_in_parallel(items, lambda runs: judge([runs])[0], at_once, should_stop, self.client.stop)
 
     @property
     def spent(self) -> Spent:

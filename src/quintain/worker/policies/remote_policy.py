@@ -22,7 +22,7 @@ from quintain.endpoints.client import identity
 from quintain.endpoints.completion import Ask, AssistantMessage, Completion, price
 from quintain.endpoints.conversation import ToolNames, sendable
 from quintain.endpoints.faults import NOT_TAKEN, STOPPED, UNANSWERED
-from quintain.endpoints.parallel import in_parallel
+from quintain.endpoints.parallel import map_in_parallel
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.agent import Agent, Sampling
 from quintain.records.labels.judging import Endpoint
@@ -105,7 +105,7 @@ class RemotePolicy:
         for turn in turns:
             self._conversation(turn).add(turn.messages)
         at_once = self._endpoint.concurrency
-        answers = in_parallel(turns, self._answer, at_once, self._should_stop, self._client.stop)
+        answers = map_in_parallel(turns, self._answer, at_once, self._should_stop, self._client.stop)
         n_tokens = 0
         for n_answered, (turn, reply) in enumerate(answers, 1):
             replies[turn.episode_id] = reply

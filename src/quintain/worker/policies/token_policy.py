@@ -13,7 +13,7 @@ from typing import NamedTuple
 from quintain.endpoints.client import EndpointClient
 from quintain.endpoints.completion import Ask, TokenIds, price
 from quintain.endpoints.faults import STOPPED, UNANSWERED
-from quintain.endpoints.parallel import in_parallel
+from quintain.endpoints.parallel import map_in_parallel
 from quintain.errors import InvalidInput, QuintainError, Unavailable
 from quintain.records.agent import Sampling
 from quintain.records.protocols import Reply, Stop, Turn
@@ -106,7 +106,7 @@ class TokenPolicy:
         replies = {id(episode): Reply(text="", stop=Stop.CONTEXT) for episode in episodes}
         replies |= {id(e): Reply(text="", stop=Stop.FAILED, error="the job was asked to stop") for e in asked}
         n_tokens = 0
-        answers = in_parallel(asked, self._answer, self._client.endpoint.concurrency, self._should_stop)
+        answers = map_in_parallel(asked, self._answer, self._client.endpoint.concurrency, self._should_stop)
         for n_answered, (episode, found) in enumerate(answers, 1):
             replies[id(episode)] = self._reply(episode, found)
             n_tokens += len(episode.turn)

@@ -43,7 +43,7 @@ from quintain.tools.labels.judging.results import (
     SubmitResult,
 )
 from quintain.tools.labels.scorer_resolution import find_rubric, name_shared
-from quintain.tools.run_selection import RunFilter, RunIds, short_schema, why_none
+from quintain.tools.run_selection import RunFilter, RunIds, explain_no_runs, short_schema
 from quintain.tools.services import Services
 
 ROUNDS = 8
@@ -196,7 +196,7 @@ def _nothing(services: Services, request: BatchRequest, choice: Choice) -> Judgi
             "all of these runs were forgotten, ", lineage, " shows what they had touched; name others, from ", search
         )
     elif not choice.matching:
-        why = why_none(services, request.filter or TrajectoryFilter())
+        why = explain_no_runs(services, request.filter or TrajectoryFilter())
     elif choice.matching == choice.corrections + choice.open:
         why = Hint(
             f"of {counted(choice.matching, 'run')} that match {choice.corrections} are corrections, which are judged only where "
