@@ -16,7 +16,7 @@ TYPED := src/quintain benchmarks scripts build/documented_program.py
 test: style
 	@$(BIN)/python -m scripts.documented_program
 	@report=$$(mktemp); $(BIN)/mypy $(TYPED) >$$report 2>&1 & types=$$!; \
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not soak and not browser and not docs"; tests=$$?; \
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not soak and not browser and not docs"; tests=$$?; \
 	wait $$types; typed=$$?; cat $$report; rm $$report; \
 	test $$typed -eq 0 && exit $$tests
 

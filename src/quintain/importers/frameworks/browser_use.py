@@ -72,12 +72,12 @@ def _add(script: Transcript, step: dict[str, Any], report: Report) -> dict[str, 
         report.skip("step without an answer of the model")
         return results[-1] if results else {}
     state = as_dict(wrote.get("current_state")) or wrote
-    said = {key: state[key] for key in _STATE if nonblank(state.get(key))}
+    shown = {key: state[key] for key in _STATE if nonblank(state.get(key))}
     actions = [
         (name, given) for action in _listed(wrote.get("action")) for name, given in action.items() if given is not None
     ]
     script.add_agent_turn(
-        to_text(said) if said else "",
+        to_text(shown) if shown else "",
         thought=nonblank(wrote.get("thinking")),
         actions=[make_call(name, given) for name, given in actions],
         timestamp=parse_time(about.get("step_start_time")),

@@ -94,8 +94,8 @@ class _Writer:
         elif kind in ("user.message", "user.define_outcome", "system.message"):
             self.close()
             self.rubric = self.rubric or nonblank(as_dict(event.get("rubric")).get("content"))
-            said = visible_content(event.get("content") or as_text(event.get("description")))
-            self.script.add_message(kind.partition(".")[0], said, timestamp=when)
+            text = visible_content(event.get("content") or as_text(event.get("description")))
+            self.script.add_message(kind.partition(".")[0], text, timestamp=when)
         elif kind == "span.outcome_evaluation_end" and event.get("result") != _UNDECIDED:
             self.verdict = event.get("result") == _PASSED
         else:

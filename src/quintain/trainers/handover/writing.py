@@ -42,7 +42,7 @@ from quintain.trainers.models.quantization import size_of
 from quintain.trainers.models.tokenizer_files import save_tokenizer
 from quintain.trainers.models.value_head import FILE_NAME, save_head, value_head_detached
 from quintain.trainers.rendering.renderer import Renderer
-from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, with_bos
+from quintain.trainers.rendering.styles import FALLBACK_TEMPLATE, fallback_template
 
 _SHARD = "5GB"
 """Maximum size of a weights file; larger weights are split, with an index."""
@@ -237,7 +237,7 @@ def _write_tokenizer(agent: Agent, folder: Path) -> None:
     """
     tokenizer = open_tokenizer(agent.model).tokenizer
     if not getattr(tokenizer, "chat_template", None):
-        tokenizer.chat_template = with_bos(FALLBACK_TEMPLATE, tokenizer)
+        tokenizer.chat_template = fallback_template(tokenizer)
     save_tokenizer(tokenizer, folder)
     if agent.role == "retriever":
         write_pooling(folder, *read_pooling(Path(agent.model.own_path)))

@@ -31,14 +31,7 @@ from quintain.trainers.data.streams import Ints, TokenRow
 from quintain.trainers.rendering.call_parsing import ParsedTurn, TurnReader
 from quintain.trainers.rendering.chat_template import ChatTemplate
 from quintain.trainers.rendering.control_tokens import Spellings
-from quintain.trainers.rendering.styles import (
-    FALLBACK_TEMPLATE,
-    Chat,
-    StyleName,
-    as_thinking,
-    split_parallel_calls,
-    with_bos,
-)
+from quintain.trainers.rendering.styles import Chat, StyleName, as_thinking, fallback_template, split_parallel_calls
 from quintain.trainers.rendering.template_probe import PROBE_TOOLS, Probe, probe
 from quintain.trainers.rendering.time_bound import time_bound
 
@@ -100,7 +93,7 @@ class Renderer:
         """Create the renderer of a tokenizer by rendering and parsing a probe episode.
 
         Args:
-            tokenizer: A transformers tokenizer; without a chat template it gets `FALLBACK_TEMPLATE`.
+            tokenizer: A transformers tokenizer; without a chat template it gets `fallback_template`.
             style: Style of turns; `auto` is `tools` where a rendered tool call parses back, else `react`.
 
         Raises:
@@ -370,7 +363,7 @@ def _renderer(tokenizer: Any, style: StyleName, has_system_role: bool) -> Render
         without_tools = tokenizer.get_chat_template(tools=None)
         source = tokenizer.get_chat_template(tools=list(PROBE_TOOLS)) if style == "tools" else without_tools
     else:
-        source = without_tools = with_bos(FALLBACK_TEMPLATE, tokenizer)
+        source = without_tools = fallback_template(tokenizer)
         warnings = ("the tokenizer has no chat template; turns are written with the template 'quintain-fallback'",)
     fingerprint = _fingerprint(tokenizer, source, style)
     key = (fingerprint, has_system_role, f"{tokenizer.special_tokens_map}{without_tools}")

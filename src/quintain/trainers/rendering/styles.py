@@ -32,6 +32,11 @@ def with_bos(template: str, tokenizer: Any) -> str:
     return f"{{{{ bos_token }}}}{template}" if begins_with_bos(tokenizer) else template
 
 
+def fallback_template(tokenizer: Any) -> str:
+    """Return the template by which turns are written for a tokenizer without one."""
+    return with_bos(FALLBACK_TEMPLATE, tokenizer)
+
+
 def to_chat(
     messages: Iterable[Message],
     tools: Sequence[dict[str, Any]],
