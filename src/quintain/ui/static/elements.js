@@ -81,7 +81,7 @@ export function rich(text) {
     if (i % 2 === 0) return part;
     if (part[0] === "`") return h("code", { class: "command" }, part.slice(1, -1));
     const [, title, path] = part.match(/^\[(.+)\]\((.+)\)$/);
-    return path === here() ? h("strong", null, title) : h("a", { href: path }, title);
+    return path === here() ? h("strong", null, title) : h("a", { class: "in-text", href: path }, title);
   });
 }
 
