@@ -111,3 +111,22 @@ def test_a_path_that_is_not_there_is_refused_with_the_name_beside_it_in_the_work
     done = quintain("import", "octobre-logs", home=tmp_path / "home")
     assert "got nothing at 'octobre-logs' (did you mean 'october-logs'?); correct the path" in done.stderr
     assert done.returncode == 2
+
+
+def test_labels_in_a_table_come_in_by_columns_that_options_name(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (tmp_path / "chat.jsonl").write_text(
+        json.dumps(
+            {"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]}
+            | {"session_id": "s-1"}
+        )
+    )
+    (tmp_path / "thumbs.csv").write_text("session,thumbs,who\ns-1,up,Ann\ns-2,up,Ann\n")
+    assert quintain("import", str(tmp_path / "chat.jsonl"), home=home).returncode == 0
+    options = ("--column", "label=thumbs", "--column", "good=up", "--column", "rater=who")
+    done = quintain("import", str(tmp_path / "thumbs.csv"), *options, home=home)
+    assert done.returncode == 0, done.stderr
+    assert "rater person:Ann, rubric thumbs, value 1.0" in done.stdout
+    assert "thumbs.csv:2: no stored run has 's-2' as its session_id" in done.stdout
+    assert "1 label came in, 0 were updated, 0 were known" in done.stdout
+    assert "quintain score people:thumbs" in done.stdout

@@ -104,6 +104,7 @@ COMMANDS: Mapping[str, Command] = {
         "import_trajectories",
         run="commands.imports:run_import",
         positional=("path",),
+        names={"tags": "tag", "columns": "column"},
         listed={"format": "quintain.importers.registry:reader_names"},
         helps={"path": "File, folder or URL of logs; relative: in the current folder, else in the inbox"},
         own=(CommandOption("more", None, list[str] | None, None, "More of them, as of a pattern."), _NO_REDACT),

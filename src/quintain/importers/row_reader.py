@@ -58,6 +58,8 @@ _WHOSE = (
     "the column {!r} stands beside a verdict or a pair of answers, so that it may be the judge's: it is not "
     f"read; if it is what the agent thought, name it {_THOUGHTS[0]!r}"
 )
+_MOST_FIELDS = 20
+"""Fields of an object in a row whose short texts are kept."""
 _UNREAD = (
     "the texts of the column {!r} are in no run; if they were asked or answered, rename the column in a copy of the file "
     "to one that this format reads"
@@ -313,10 +315,20 @@ def first_name(row: Mapping[str, Any], keys: Sequence[str]) -> str | None:
 
 
 def _left_over(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return short scalar columns that no field of a run stores."""
+    """Return short scalar columns that no field of a run stores, those in `metadata` and other objects by dotted names.
+
+    Tables beside a log name its runs by them.
+    """
     used = {*_TASK_IDS, *_ATTEMPTS, *SESSIONS, *_READ}
+    inner = {
+        f"{key}.{name}": value
+        for key, fields in row.items()
+        if isinstance(fields, dict) and len(fields) <= _MOST_FIELDS and key not in used
+        for name, value in fields.items()
+        if isinstance(value, str)
+    }
     plain = {key: value for key, value in row.items() if isinstance(value, str | int | float)}
-    return short_fields(plain, SHORT_CHARS, without=used)
+    return short_fields(plain | inner, SHORT_CHARS, without=used)
 
 
 _COLUMNS = ("images", "image", "image_paths", "image_urls")

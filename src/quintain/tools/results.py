@@ -77,6 +77,7 @@ class ImportResult(Record):
     unchanged_files: int | None = None
     unknown: dict[str, int] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    labels: tuple[dict[str, Any], ...] = Field(default=(), description="Of a file of labels: the first new ones.")
     job_id: str | None = None
     status: str | None = None
     resource_uri: str | None = None

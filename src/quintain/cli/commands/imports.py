@@ -16,7 +16,7 @@ from quintain.records.imports import ImportReport
 from quintain.records.jobs.job import UNFINISHED
 from quintain.records.text import printable
 from quintain.records.wording import counted
-from quintain.tools.data.imports import MOST_FILES, result_of
+from quintain.tools.data.imports import LABELS, MOST_FILES, result_of
 from quintain.tools.results import ImportResult
 
 _LISTED = 50
@@ -93,11 +93,15 @@ def show_import(console: Console, result: ImportResult) -> None:
         )
     for note in result.notes:
         console.print(f"  note: {to_command_options(note, 'import')}", markup=False)
-    how = " (longer now, or with new labels, outcomes or tags)" if result.updated else ""
+    for label in result.labels:
+        told = ", ".join(f"{name} {value}" for name, value in label.items() if name != "line")
+        console.print(f"  row {label['line']}: {printable(told)}", markup=False)
+    noun = "label" if result.format == LABELS else "run"
+    how = " (longer now, or with new labels, outcomes or tags)" if result.updated and noun == "run" else ""
     unread = f", {counted(result.refused_count, 'file')} not read" if result.refused_count else ""
     redacted = ", ".join(f"{kind} {n}" for kind, n in sorted(result.redactions.items())) or "nothing"
     console.print(
-        f"{counted(result.imported or 0, 'run')} came in, {result.updated} were updated{how}, {result.duplicates} were known, "
+        f"{counted(result.imported or 0, noun)} came in, {result.updated} were updated{how}, {result.duplicates} were known, "
         f"{counted(result.unchanged_files or 0, 'file')} unchanged, {result.rejected_count} rejected{unread}; redacted: {redacted}.",
         markup=False,
     )

@@ -53,24 +53,26 @@ class DataMethods(Calls):
             "tools": tools, "agent": agent, "outcome": outcome, "tags": tags, "live": live, "trajectory_id": recording})
 
     def import_logs(self, path: str | PathLike[str], *, format: str = "auto", dry_run: bool = False,
-        tags: Sequence[str] | None = None, agent: Reference | None = None, again: bool = False,
-        max_files: int = 50) -> ImportResult:
-        """Read agent logs (Claude Code, Codex, OpenHands, SWE-agent, ATIF, chat messages, many more) into runs.
+        tags: Sequence[str] | None = None, agent: Reference | None = None, again: bool = False, max_files: int = 50,
+        columns: Mapping[str, str] | None = None) -> ImportResult:
+        """Read agent logs (Claude Code, Codex, chat messages, many more) into runs, or labels of stored runs from a table.
 
-        Secrets are redacted. An outcome that is not stated is unknown. `rejected`: what cannot be read, and why. Large
-        folders become a job. The same log again adds nothing; a longer session replaces its beginning.
+        Secrets are redacted. An unstated outcome is unknown. Large folders become a job. The same file again adds
+        nothing; a longer session replaces its beginning.
 
         Args:
-            path: File, folder or URL of logs; relative: in the inbox.
-            format: A log format by name; auto: detected file by file.
-            dry_run: Report what would be imported; store nothing.
-            tags: Labels.
-            agent: Who acted, where the log names nobody.
-            again: Also read files unchanged since their last import.
+            path: File, folder or URL; relative: in the inbox.
+            format: By name; auto: detected file by file.
+            dry_run: Only report.
+            tags: Tags.
+            agent: Who acted, if not in the log.
+            again: Unchanged files too.
             max_files: Files listed in the answer.
+            columns: Of labels: run, label, rater, ... -> column; good, bad, worst, best -> value.
         """
         result: ImportResult = self.session.call("import_trajectories", {"path": path, "format": format,
-            "dry_run": dry_run, "tags": tags, "agent": agent, "again": again, "max_files": max_files})
+            "dry_run": dry_run, "tags": tags, "agent": agent, "again": again, "max_files": max_files,
+            "columns": columns})
         return result
 
     def tag(self, *, add: Sequence[str] | None = None, remove: Sequence[str] | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +27,7 @@ from quintain.store.lineage.links import TAKEN_OVER, Link, Ref, add_links
 from quintain.store.trajectories.filters import filter_clause
 from quintain.store.trajectories.inserts import InsertResult, TrajectoryInserter, add_run_links, overwrite
 from quintain.store.trajectories.rows import EncodedRun, encode_document, encode_run
+from quintain.store.trajectories.run_names import RunNames, runs_by_columns, runs_by_content
 from quintain.store.trajectories.text_index import index_new_texts
 
 _BATCH = 50
@@ -196,6 +197,10 @@ class Trajectories:
                 found = connection.execute(_DOCUMENTS.where(_c.seq.in_(seqs[start : start + _BATCH]))).all()
             for row in found:
                 yield Trajectory.from_stored(row.document, row.id)
+
+    def named(self, names: Collection[str], *, inside: bool = False) -> RunNames:
+        """Return the runs with these names as their id, session or task; `inside`: in what was kept of their logs, which reads all."""
+        return (runs_by_content if inside else runs_by_columns)(self.engine, names)
 
     def index_new_texts(self) -> bool:
         """Add new runs to the index of texts, a bounded amount at a time. Return whether all are in it now."""

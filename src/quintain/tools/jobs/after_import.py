@@ -60,8 +60,9 @@ def _unread_step(report: ImportReport) -> Hint:
         " Tables and rows with columns of their own become a dataset by ",
         rows,
         "; where a row is one message, name session_id, role and content; where a cell is a whole chat, messages, with the "
-        "words before each speaker's lines as user and assistant. A format of your own is read by an importer in a package "
-        "of yours.",
+        "words before each speaker's lines as user and assistant. Labels of stored runs come in after the runs: ",
+        call("import_trajectories", path=..., columns={"run": ..., "label": ...}),
+        ". A format of your own is read by an importer in a package of yours.",
     )
 
 
@@ -76,6 +77,8 @@ def _outcome_step(report: ImportReport, these: Any) -> Iterator[str | ToolCall]:
     else:
         yield f". {counted(report.unknown_outcomes, 'outcome')} unknown: state those that you know: "
         yield call("record_trajectory", trajectory_id=..., outcome=...)
+        yield ", those of a table with "
+        yield call("import_trajectories", path=..., columns={"run": ..., "outcome": ...})
         if report.columns:
             named = list_names([repr(clip(name, 40)) for name in report.columns], 6)
             yield f"; or let a column of the rows ({named}: of few values) state it: "

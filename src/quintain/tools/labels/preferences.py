@@ -88,10 +88,12 @@ _PAIR = {"type": "object", "maxProperties": len(StatedPair.model_fields)}
 
 
 @dataclass
-class _PreferenceBatch:
+class PreferenceBatch:
     """The outcome of a call: preferences to store, and skipped input with its reasons."""
 
     preferences: list[Preference] = field(default_factory=list)
+    faults: dict[int, Hint] = field(default_factory=dict)
+    """Of stated pairs: place -> why it is skipped; each of the others has one preference, in their order."""
     skipped: Counter[str] = field(default_factory=Counter)
     details: dict[str, Hint] = field(default_factory=dict)
     """Reason -> remedy, or the first case of it."""
@@ -103,6 +105,11 @@ class _PreferenceBatch:
         """Count skipped input; the first detail of each reason is kept."""
         self.skipped[reason] += n
         self.details.setdefault(reason, Hint(detail))
+
+    def skip_pair(self, place: int, reason: str, detail: str) -> None:
+        """Count a stated pair that is skipped, and keep why."""
+        self.faults[place] = Hint(detail)
+        self.skip(reason, Hint(f"pairs[{place}]: ", detail))
 
 
 def record_preferences(
@@ -128,7 +135,7 @@ def record_preferences(
     mining = {"scorer": scorer, "mode": mode, "margin": margin, "max_pairs_per_task": max_pairs_per_task, "ties": ties}
     _require(source, pairs, mining, selects=filter is not None or trajectory_ids is not None)
     if source in {"person", "assistant"}:
-        batch = _stated_pairs(services, source, pairs or [])
+        batch = stated_pairs(services, source, pairs or [])
     elif source == "imported":
         batch = _imported(services, select(services, filter, trajectory_ids))
     else:
@@ -139,7 +146,7 @@ def record_preferences(
         batch.warnings += worth.warnings
     if gone := services.store.lineage.forgotten(list(dict.fromkeys(trajectory_ids or ()))):
         batch.skip("forgotten", drop_remedy("forgotten"), len(gone))
-    return _stored(services, source, batch)
+    return store_pairs(services, source, batch)
 
 
 def _require(source: str, pairs: Sequence[Any] | None, mining: Mapping[str, Any], *, selects: bool) -> None:
@@ -155,25 +162,26 @@ def _require(source: str, pairs: Sequence[Any] | None, mining: Mapping[str, Any]
         raise InvalidInput(f"`{named[0]}` goes with source 'mined', and source is {source!r}; leave it out")
 
 
-def _stated_pairs(services: Services, source: Source, pairs: Sequence[Any]) -> _PreferenceBatch:
-    batch = _PreferenceBatch()
+def stated_pairs(services: Services, source: Source, pairs: Sequence[Any]) -> PreferenceBatch:
+    """Return the preferences that a person or an assistant states, unstored, and what is skipped."""
+    batch = PreferenceBatch()
     stated: list[tuple[int, StatedPair]] = []
     for place, document in enumerate(pairs):
         try:
             stated.append((place, StatedPair.model_validate(document)))
         except ValidationError as error:
-            batch.skip("not_a_pair", explain(error, f"pairs[{place}]", StatedPair.model_fields))
+            batch.skip_pair(place, "not_a_pair", explain(error, "pair", StatedPair.model_fields))
     known = services.store.preferences.comparable({run for _, pair in stated for run in pair.sides})
     there: list[tuple[tuple[int, StatedPair], tuple[str, ...]]] = []
     for place, pair in stated:
         if gone := [run for run in pair.sides if run not in known]:
             search = call("search_trajectories")
-            batch.skip("unknown_run", Hint(f"pairs[{place}]: no stored run {shown(gone[0])}; ", search, " lists them"))
+            batch.skip_pair(place, "unknown_run", Hint(f"no stored run {shown(gone[0])}; ", search, " lists them"))
         else:
             there.append(((place, pair), pair.sides))
     for (place, pair), (one, other) in with_runs(services, there):
         if fault := _fault(one, other, pair.step):
-            batch.skip(fault[0], Hint(f"pairs[{place}]: ", fault[1]))
+            batch.skip_pair(place, *fault)
         else:
             preference = pair.preference(source)
             reason = services.redacted(preference.reason)
@@ -181,9 +189,9 @@ def _stated_pairs(services: Services, source: Source, pairs: Sequence[Any]) -> _
     return batch
 
 
-def _imported(services: Services, runs: Iterable[Trajectory]) -> _PreferenceBatch:
+def _imported(services: Services, runs: Iterable[Trajectory]) -> PreferenceBatch:
     """Return the pairs of an imported preference log, whose importer marks both sides."""
-    batch = _PreferenceBatch()
+    batch = PreferenceBatch()
     sides: dict[str, dict[str, tuple[str, Mapping[str, float]]]] = {}
     for run in runs:
         mark = run.extra.get(PAIR_MARK)
@@ -231,14 +239,14 @@ def _fault(one: Trajectory, other: Trajectory, step: int | None = None) -> tuple
     return "no_shared_prefix", f"{two} part at step {parts_at}, not at step {step}; give that, or none for whole runs"
 
 
-def _mined(services: Services, runs: Iterable[Trajectory], mining: Mapping[str, Any]) -> _PreferenceBatch:
+def _mined(services: Services, runs: Iterable[Trajectory], mining: Mapping[str, Any]) -> PreferenceBatch:
     scorer, mode = mining.get("scorer", "outcome"), mining.get("mode", "outside_in")
     by = None if scorer == "outcome" else scorer
     # The value of a branch is the mean of all its runs, so equal runs count.
     criteria, tally, batch = (
         Criteria(needs_value=True, scorer=by, keep_repeats=mode == "forks"),
         ExportCounts(),
-        _PreferenceBatch(),
+        PreferenceBatch(),
     )
     stay = filter_runs(runs_with_values(services, runs, by, verdict), criteria, tally)
     bounds = {
@@ -312,7 +320,8 @@ def _of_fork(fork: Fork, scorer: str) -> Preference:
     )
 
 
-def _stored(services: Services, source: Source, batch: _PreferenceBatch) -> PreferencesResult:
+def store_pairs(services: Services, source: Source, batch: PreferenceBatch) -> PreferencesResult:
+    """Store the preferences of a batch, each in place of its rater's earlier one, and return what changed."""
     store = services.store.preferences
     newest = list({_about(one): one for one in batch.preferences}.values())
     before = store.previous(newest)
@@ -375,7 +384,7 @@ _NOTHING = Hint(
 )
 
 
-def _next_step(stored: Sequence[Preference], found: Sequence[tuple[str, ...]], batch: _PreferenceBatch) -> Hint:
+def _next_step(stored: Sequence[Preference], found: Sequence[tuple[str, ...]], batch: PreferenceBatch) -> Hint:
     runs = sorted({run for one in stored for run in (one.a, one.b)})
     chosen: dict[str, Any] = {"trajectory_ids": runs} if len(runs) <= 10 else {"filter": ...}
     export = call("export_dataset", kind="dpo", name="pairs", pairs="recorded", **chosen)
