@@ -459,6 +459,9 @@ def test_tokens_that_a_preview_counted_are_taken_and_rows_that_are_cut_are_chunk
     assert plan.estimate.duration_s is not None
     assert plan.estimate.unknown == {}
     assert plan.hyperparameters["chunk"] is True
+    shorter = plan_training(services, dataset_id=dataset_id, hyperparameters={"max_length": 64}).estimate
+    assert shorter.tokens is None, "the preview counted other cuts"
+    assert "hyperparameters={'max_length': 64}) counts them" in shorter.unknown["tokens"]
 
 
 @pytest.mark.usefixtures("jobs_in_process")

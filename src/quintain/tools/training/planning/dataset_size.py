@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice, takewhile
 from pathlib import Path
@@ -68,6 +68,8 @@ class DataFacts(NamedTuple):
     shared_share: float
     """Share of the text of a step's rows that another of them begins with too: tools, prompts, the same task."""
     counted: TokenCounts | None
+    sight: Mapping[str, Any] = {}
+    """Named settings that change which tokens are seen: a preview counts by them."""
     weightless: Mapping[str, int] = {}
     """Reason -> runs of the sample whose step values rank none of their steps."""
     alike: tuple[Trajectory, ...] = ()
@@ -110,6 +112,7 @@ def look_at_data(
         agent_share=sum(piece.by_agent for row in pieces for piece in row) / total if total else 0.0,
         shared_share=_shared(pieces, batch_size),
         counted=_counted(services, dataset, model, method, settings),
+        sight=_sight(settings),
         weightless=Counter(reason for reason, _ in reasons if reason),
         alike=tuple(run for reason, run in reasons if reason)[:_SCORED_RUNS],
         sampled=len(stepped),
@@ -184,9 +187,8 @@ def _shared(rows: list[list[_Piece]], batch_size: int) -> float:
 def _counted(
     services: Services, dataset: Dataset, model: str, method: str, settings: Mapping[str, Any]
 ) -> TokenCounts | None:
-    """Return the counts of a cached preview of this dataset and model, with the planned settings or the defaults."""
-    sight = {name: settings[name] for name in _SIGHT if name in settings}
-    for asked in _distinct([dict(settings), sight, {}]):
+    """Return the counts of a cached preview of this dataset and model, with the settings or those that change what is seen."""
+    for asked in (settings, _sight(settings)):
         with suppress(QuintainError, OSError, ValidationError):
             spec = preview_spec(services, dataset.id, model, method, asked, Sample())
             report = Statistics.model_validate_json((Path(spec.cache_dir) / f"{spec.key}.json").read_bytes())
@@ -204,9 +206,5 @@ def _counted(
     return None
 
 
-def _distinct(asked: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    kept: list[dict[str, Any]] = []
-    for one in asked:
-        if one not in kept:
-            kept.append(one)
-    return kept
+def _sight(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: settings[name] for name in _SIGHT if name in settings}

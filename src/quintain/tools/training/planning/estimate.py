@@ -307,7 +307,10 @@ def _on_data(
     result = result.model_copy(update={"steps": steps, "tokens": counted.tokens if counted else None})
     if counted is None:
         result = result.model_copy(update={"tokens_range": data.tokens_range})
-        unknown["tokens"] = Hint(call("preview_dataset", dataset_id=asked.dataset_id, model=name), " counts them")
+        preview = call(
+            "preview_dataset", dataset_id=asked.dataset_id, model=name, hyperparameters=dict(data.sight) or None
+        )
+        unknown["tokens"] = Hint(preview, " counts them")
         fewest, most = CHARACTERS_A_TOKEN
         reasons.append(
             f"Nobody has counted its tokens: {data.characters:,} characters are taken for {data.tokens_range[0]:,} to "
