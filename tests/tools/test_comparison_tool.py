@@ -151,7 +151,7 @@ def test_agents_of_recorded_runs_are_compared_on_the_tasks_that_both_did(service
     (pair,) = found.comparisons
     assert (pair.n_tasks, pair.only_a, pair.only_b, pair.difference) == (5, 4, 1, pytest.approx(-0.6))
     assert found.environment == "recorded runs"
-    assert "recorded runs" in found.notes[-1]
+    assert "of each task the newest with an outcome (1 older attempt left out)" in found.notes[-1]
     unknown = [recorded_run(name, 0, None) for name in ("mute", "deaf")]
     add_runs(services, *unknown)
     with pytest.raises(

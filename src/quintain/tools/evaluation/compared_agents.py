@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from quintain.datasets.splits import task_key
 from quintain.errors import InvalidInput
@@ -13,6 +15,7 @@ from quintain.next_step import Hint, call
 from quintain.records.agent import Agent, Sampling
 from quintain.records.evaluation import CurvePoint, EpisodeResult, Evaluation, LearningCurve
 from quintain.records.filters import TrajectoryFilter
+from quintain.records.wording import counted
 from quintain.tools.services import Services
 
 
@@ -91,23 +94,26 @@ def _point(place: int, evaluation: Evaluation) -> CurvePoint:
 RECORDED = "recorded runs"
 """Environment and split in the record of such an evaluation."""
 
-NOTE = (
-    "These are recorded runs, of each task the newest with an outcome: prompts, tools and the choice of tasks may differ between the "
-    "agents."
-)
+
+class RecordedEvaluations(NamedTuple):
+    """Recorded runs of agents as evaluations, which are not stored, and what is to be known of them."""
+
+    evaluations: list[Evaluation]
+    note: str
 
 
 def recorded_evaluations(
     services: Services, agents: Sequence[str], environment: str | None = None
-) -> list[Evaluation] | None:
-    """Return an evaluation for each agent, which is not stored; None where one is registered or none is known by runs.
+) -> RecordedEvaluations | None:
+    """Return an evaluation for each agent; None where one is registered or none is known by runs.
 
     Raises:
         InvalidInput: no task has an outcome of all agents.
     """
     if any(name.startswith(("eval-", "endpoint:")) or services.store.agents.find(name) for name in agents):
         return None
-    results = {name: _newest_by_task(services, name, environment) for name in agents}
+    attempts = {name: Counter[str]() for name in agents}
+    results = {name: _newest_by_task(services, name, environment, attempts[name]) for name in agents}
     if not any(results.values()) and not all(_has_runs(services, name, environment) for name in agents):
         return None
     shared = sorted(set.intersection(*map(set, results.values())))
@@ -142,7 +148,13 @@ def recorded_evaluations(
                 rate=success_rate(episodes),
             )
         )
-    return found
+    older = sum(attempts[name][task] - 1 for name in agents for task in shared)
+    left_out = f" ({counted(older, 'older attempt')} left out)" if older else ""
+    return RecordedEvaluations(
+        found,
+        f"These are recorded runs, of each task the newest with an outcome{left_out}: prompts, tools and the choice of tasks may "
+        "differ between the agents.",
+    )
 
 
 def _has_runs(services: Services, agent: str, environment: str | None) -> bool:
@@ -151,18 +163,22 @@ def _has_runs(services: Services, agent: str, environment: str | None) -> bool:
     )
 
 
-def _newest_by_task(services: Services, agent: str, environment: str | None) -> dict[str, EpisodeResult]:
-    """Return task -> result of the newest recorded run with a verdict."""
+def _newest_by_task(
+    services: Services, agent: str, environment: str | None, attempts: Counter[str]
+) -> dict[str, EpisodeResult]:
+    """Return task -> result of the newest recorded run with a verdict; count all that have one."""
+    newest: dict[str, EpisodeResult] = {}
     runs = services.store.trajectories.iterate(TrajectoryFilter(agent=agent, environment=environment))  # oldest first
-    return {
-        task_key(run): EpisodeResult(
-            task_id=task_key(run),
-            status=run.outcome.status,
-            reward=run.outcome.reward,
-            turns=len(run.steps),
-            task_type=run.task.type,
-            trajectory_id=run.id,
-        )
-        for run in runs
-        if run.outcome.status.verdict is not None
-    }
+    for run in runs:
+        if run.outcome.status.verdict is not None:
+            task = task_key(run)
+            attempts[task] += 1
+            newest[task] = EpisodeResult(
+                task_id=task,
+                status=run.outcome.status,
+                reward=run.outcome.reward,
+                turns=len(run.steps),
+                task_type=run.task.type,
+                trajectory_id=run.id,
+            )
+    return newest

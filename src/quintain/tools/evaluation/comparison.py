@@ -27,7 +27,7 @@ from quintain.records.evaluation import (
 )
 from quintain.records.trajectory import Actor, Step, Trajectory, text_of
 from quintain.records.wording import clip, counted, shown
-from quintain.tools.evaluation.compared_agents import NOTE, ancestors_of, learning_curves, recorded_evaluations
+from quintain.tools.evaluation.compared_agents import ancestors_of, learning_curves, recorded_evaluations
 from quintain.tools.evaluation.environment_references import Environments, plain_reference
 from quintain.tools.evaluation.sequential import compare_sequentially, named_dataset
 from quintain.tools.evaluation.suites import DEFAULT_ENVIRONMENT, chosen_environment, default_suite, trained_on_tasks
@@ -89,9 +89,9 @@ def compare_agents(
         dataset = named_dataset(services, environment)
         place = plain_reference(services, environment) if dataset is None else dataset.id
     recorded = recorded_evaluations(services, agents, place)
-    chosen = recorded or _evaluations(services, agents, place)
+    chosen = recorded.evaluations if recorded else _evaluations(services, agents, place)
     comparison = compare(chosen, agents, "cmp-", None, correction)
-    notes = (*comparison.notes, *([NOTE] if recorded else _known_tasks(services, chosen)))
+    notes = (*comparison.notes, *([recorded.note] if recorded else _known_tasks(services, chosen)))
     comparison = comparison.model_copy(update={"notes": notes})
     lineage = tuple(_origin(services, name, item) for name, item in zip(agents, chosen, strict=True))
     curves = learning_curves(services, agents, chosen)
