@@ -125,6 +125,8 @@ def test_a_benchmark_whose_environment_is_not_here_is_compared_by_its_first_call
     chats = tool(action="export", kind="benchmark", name="c", trajectory_ids=[talked["trajectory_id"]])
     refused = tool(action="evaluate", agent="starter", dataset_id=chats["dataset_id"])
     assert refused["code"] == "nothing_to_measure", refused
+    assert chats["next_step"].startswith("No agent can be measured on it: expected tasks with an environment"), chats
+    assert exported["next_step"].startswith("Measure an agent on it")
     assert f"kind='sft', name='c-turns', filter={{'dataset_id': {chats['dataset_id']!r}}}" in refused["message"]
     turns = tool(action="export", kind="sft", name="c-turns", filter={"dataset_id": chats["dataset_id"]})
     measured = tool(action="evaluate", agent="starter", dataset_id=turns["dataset_id"], split="train", wait=False)

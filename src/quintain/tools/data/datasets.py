@@ -340,11 +340,9 @@ def _result(services: Services, written: WrittenDataset, tally: ExportCounts) ->
 def _next_step(services: Services, kind: DatasetKind, dataset_id: str) -> Hint:
     methods = learning_from(kind)
     if not methods:
-        return Hint(
-            "Measure an agent on it with ",
-            call("evaluate_agent", agent=own_model(services), dataset_id=dataset_id),
-            "; no method trains on it.",
-        )
+        from quintain.tools.evaluation.suites import measuring_step  # few exports are benchmarks
+
+        return measuring_step(services, services.store.datasets.get(dataset_id))
     others = f" Methods that learn from it too: {', '.join(methods[1:])}." if methods[1:] else ""
     train = call("start_training", method=methods[0], model=own_model(services), dataset_id=dataset_id)
     return Hint("Train on it with ", train, f".{others}")

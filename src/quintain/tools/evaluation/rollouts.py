@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -12,7 +10,7 @@ from pydantic import Field
 from quintain.environments.registry import task_source
 from quintain.environments.scripted_policy import expert_of
 from quintain.errors import InvalidInput
-from quintain.next_step import Hint, call
+from quintain.next_step import Hint
 from quintain.records.agent import Sampling
 from quintain.records.dataset import MEASURABLE_KINDS, Dataset, SplitName
 from quintain.records.hyperparameters.online import MAX_ACTORS
@@ -32,7 +30,7 @@ from quintain.tools.evaluation.environment_references import (
     task_count,
     usable_reference,
 )
-from quintain.tools.evaluation.suites import benchmark_reference, store_tasks, trained_on_tasks
+from quintain.tools.evaluation.suites import benchmark_reference, require_plans, store_tasks, trained_on_tasks
 from quintain.tools.invocation import MAX_FIELDS
 from quintain.tools.jobs.jobs import start
 from quintain.tools.labels.reward_parsing import RewardInput
@@ -267,7 +265,7 @@ def measured_suite(
         if isinstance(reference, str):
             return MeasuredSuite(reference, dataset, "all", min(n_tasks or USUAL_TASKS, dataset.splits[part]))
         fault = reference.message.partition("; ")[0]  # of the first row: a benchmark may have thousands
-        _require_plans(dataset, part, fault)
+        require_plans(dataset, part, fault)
         note = Hint(f"Its tasks cannot be played, so only the first call is compared: {fault}")
         return MeasuredSuite(None, dataset, asked, n_tasks, (note,))
     if environment is not None:
@@ -276,23 +274,6 @@ def measured_suite(
             "out to compare the agent with its turns, or export the same runs as kind='benchmark'"
         )
     return MeasuredSuite(None, dataset, asked, n_tasks)
-
-
-def _require_plans(dataset: Dataset, split: SplitName, fault: str) -> None:
-    """Refuse tasks that can neither be played nor compared by their first call, as those of chats."""
-    with (Path(dataset.path) / f"{split}.jsonl").open(encoding="utf-8") as lines:
-        if any(json.loads(line).get("plan") for line in lines):
-            return
-    turns = call("export_dataset", kind="sft", name=f"{dataset.name[:90]}-turns", filter={"dataset_id": dataset.id})
-    raise InvalidInput(
-        Hint(
-            f"expected tasks with an environment, an answer or calls in {dataset.id}, got none ({fault}); measure the loss of the "
-            "recorded turns: ",
-            turns,
-            ", then this call with that dataset and split='train'",
-        ),
-        code="nothing_to_measure",
-    )
 
 
 def playing_fields(

@@ -6,6 +6,7 @@ Written tasks are checked in form and kept as a task file in the inbox. On an MC
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -23,6 +24,7 @@ from quintain.environments.servers import PREFIX
 from quintain.environments.tasks.task_files import task_of as task_of_row
 from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
 from quintain.jobs.directory import write_atomically
+from quintain.next_step import Hint, call
 from quintain.records.dataset import Dataset, SplitName
 from quintain.records.jobs.job import EvolveSpec, TrainSpec
 from quintain.records.trajectory import Task
@@ -31,9 +33,10 @@ from quintain.tools.data.row_references import has_questions, test_rows
 from quintain.tools.evaluation.compared_agents import ancestors_of
 from quintain.tools.evaluation.environment_references import usable_reference
 from quintain.tools.services import Services, find
-from quintain.tools.training.agents import resolve_agent
+from quintain.tools.training.agents import own_model, resolve_agent
 
 _FOLDER = "tasks"
+_NOTHING = "nothing_to_measure"
 _MAX_LISTED = 10
 _FORM = (
     "; a task is {'prompt': ..., 'checker': ..., 'script': [{'tool': ..., 'args': {...}}]}, its checker {'type': 'state', 'tool': "
@@ -149,6 +152,37 @@ def benchmark_reference(
         with suppress(InvalidInput):  # rows of prompt and answer, which had neither tools nor a system prompt
             return usable_reference(services, write_reference(Reference(QUESTIONS, {"file": path, "plain": "true"})))
         return error
+
+
+def require_plans(dataset: Dataset, split: SplitName, fault: str) -> None:
+    """Refuse tasks that can neither be played nor compared by their first call, as those of chats."""
+    with (Path(dataset.path) / f"{split}.jsonl").open(encoding="utf-8") as lines:
+        if any(json.loads(line).get("plan") for line in lines):
+            return
+    name = f"{dataset.name[:90]}-turns"
+    raise InvalidInput(
+        Hint(
+            f"expected tasks with an environment, an answer or calls in {dataset.id}, got none ({fault}); measure the loss of the "
+            "recorded turns: ",
+            call("export_dataset", kind="sft", name=name, filter={"dataset_id": dataset.id}),
+            ", then ",
+            call("evaluate_agent", agent=..., dataset_id=name, split="train"),
+        ),
+        code=_NOTHING,
+    )
+
+
+def measuring_step(services: Services, dataset: Dataset) -> Hint:
+    """Return how a new benchmark is measured on, or why nothing in it can be played or compared."""
+    try:
+        played = benchmark_reference(services, dataset, "test", None)
+        if not isinstance(played, str):
+            require_plans(dataset, "test", played.message.partition("; ")[0])
+    except QuintainError as error:  # any other fault may be mended until it is played
+        if error.code == _NOTHING:
+            return Hint("No agent can be measured on it: ", error.message, ".")
+    measure = call("evaluate_agent", agent=own_model(services), dataset_id=dataset.id)
+    return Hint("Measure an agent on it with ", measure, "; no method trains on it.")
 
 
 def chosen_environment(reference: str) -> str | None:

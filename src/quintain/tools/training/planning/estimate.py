@@ -307,9 +307,7 @@ def _on_data(
     result = result.model_copy(update={"steps": steps, "tokens": counted.tokens if counted else None})
     if counted is None:
         result = result.model_copy(update={"tokens_range": data.tokens_range})
-        preview = call(
-            "preview_dataset", dataset_id=asked.dataset_id, model=name, hyperparameters=dict(data.sight) or None
-        )
+        preview = call("preview_dataset", dataset_id=asked.dataset_id, model=name, hyperparameters=data.sight or None)
         unknown["tokens"] = Hint(preview, " counts them")
         fewest, most = CHARACTERS_A_TOKEN
         reasons.append(
