@@ -18,6 +18,7 @@ from quintain.records.filters import EVERY_RUN, TrajectoryFilter
 from quintain.records.trajectory import OutcomeStatus
 from quintain.tools.services import Services
 from tools.stored_records import write_rows
+from trace_logs import genai, otlp
 
 KEY = "sk-ant-api03-" + "Zk3" * 28
 RUNS = range(6)
@@ -287,3 +288,18 @@ def test_what_the_columns_do_not_say_is_asked_for_and_secrets_do_not_come_in(
     assert KEY.encode() not in stored
     assert b"ada.lovelace" not in stored
     assert done["labels"][0]["rater"].startswith("person:rater-")
+
+
+def test_an_annotation_of_a_span_labels_the_run_of_its_trace(inbox: Path, ask: ToolCaller, services: Services) -> None:
+    write_rows(inbox / "spans.jsonl", otlp(*genai(as_text=True)))
+    assert ask("import_trajectories", path="spans.jsonl")["imported"]
+    runs = list(services.store.trajectories.iterate(TrajectoryFilter()))
+    ((trace, root, *_),) = [run.extra["spans"] for run in runs if "spans" in run.extra]
+    table(inbox / "annotations.csv", "span_id,name,annotator_kind,result.score", (root, "helpful", "HUMAN", 1))
+    done = ask("import_trajectories", path="annotations.csv")
+    assert [(one["rubric"], one["value"]) for one in done["labels"]] == [("helpful", 1.0)]
+    table(inbox / "traces.csv", "trace,thumbs", (trace, "true"))
+    assert (
+        ask("import_trajectories", path="traces.csv")["labels"][0]["trajectory_id"]
+        == done["labels"][0]["trajectory_id"]
+    )

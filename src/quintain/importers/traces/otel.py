@@ -67,6 +67,9 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
         raise InvalidInput(f"expected messages, got {reason}")
 
 
+_MOST_SPANS = 100
+"""Ids of traces, outermost spans and model calls that a run keeps."""
+
 IMPORTER = Importer("otel", "OpenTelemetry GenAI traces", _detect, _read)
 
 
@@ -100,6 +103,9 @@ def _fill(trace: Trace, report: Report) -> None:
         trace.calls = [whole_exchange(call.inputs, call.outputs) for call in found if call]
         if trace.calls:
             report.note(WHOLE)
+    named = [*(span.trace for span in spans), *(one.id for one in roots), *(one.id for one in spans if one.id in calls)]
+    # Annotations beside a trace name its spans.
+    trace.extra = {"spans": list(dict.fromkeys(name for name in named if name and name[0] != "#"))[:_MOST_SPANS]}
     trace.agent = next(filter(None, map(agent_name, [*roots, *spans])), None)
     trace.agent = trace.agent or next((span.service for span in spans if span.service), None)
     trace.version = next((span.version for span in spans if span.version), None)

@@ -252,6 +252,6 @@ def build_trace_runs(trace: Trace, report: Report) -> Iterator[Run]:
             agent=AgentInfo(name=name, version=trace.version, model=transcript.model),
             tools=conversation.tools,
             outcome=None if n else trace.outcome,
-            extra=trace.extra,
+            extra={name: value for name, value in trace.extra.items() if not n or name != "spans"},
             tags=trace.tags,
         )

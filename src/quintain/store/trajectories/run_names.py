@@ -57,5 +57,8 @@ def _leaves(value: Any, place: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _leaves(inner, f"{place}.{name}" if place else name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner, place)
     elif isinstance(value, str | int) and not isinstance(value, bool):
         yield place, str(value)
