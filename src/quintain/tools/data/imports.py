@@ -58,7 +58,7 @@ def import_trajectories(
             max_length=30,
             description="Of labels: run, label, rater, ... -> column; good, bad, worst, best -> value.",
         ),
-        short_schema("object"),
+        short_schema("object", maxProperties=30),
     ] = None,
 ) -> ImportResult:
     """Read agent logs (Claude Code, Codex, chat messages, many more) into runs, or labels of stored runs from a table.
