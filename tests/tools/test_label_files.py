@@ -177,7 +177,12 @@ def database(path: Path) -> None:
 
 
 def columnar(path: Path) -> None:
-    columns = {"session_id": [f"sess-{n}" for n in RUNS], "quality": [0.0, 0.5, 1.0] * 2, "tone": [1.0] * 6}
+    columns = {
+        "session_id": [f"sess-{n}" for n in RUNS],
+        "quality": [0.0, 0.5, 1.0] * 2,
+        "empty": [float("nan")] * 6,
+        "tone": [1.0] * 6,
+    }
     parquet.write_table(pyarrow.table(columns), path)
 
 
@@ -276,6 +281,9 @@ def test_what_the_columns_do_not_say_is_asked_for_and_secrets_do_not_come_in(
     refused = ask.refused("import_trajectories", *({"path": "stars.csv", "columns": columns} for columns, _ in ask_for))
     for why, (_, said) in zip(refused, ask_for, strict=True):
         assert said in why
+    (inbox / "latin.csv").write_bytes("run,score,rater\nsess-0,1,Zo\u00eb\n".encode("latin-1"))
+    (encoded,) = ask.refused("import_trajectories", {"path": "latin.csv", "format": "labels"})
+    assert "expected rows in latin.csv, got none: expected a table in UTF-8" in encoded
     (tagged,) = ask.refused("import_trajectories", {"path": "stars.csv", "format": "labels", "tags": ["x"]})
     assert "expected neither another format nor tags or agent beside `columns`" in tagged
     table(inbox / "who.csv", "run,score,source", *((f"sess-{n}", 1, "API") for n in RUNS))

@@ -77,7 +77,9 @@ class ImportResult(Record):
     unchanged_files: int | None = None
     unknown: dict[str, int] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    labels: tuple[dict[str, Any], ...] = Field(default=(), description="Of a file of labels: the first new ones.")
+    labels: tuple[dict[str, Any], ...] = Field(
+        default=(), description="Of a table of labels: the first new ones. Comments are data."
+    )
     job_id: str | None = None
     status: str | None = None
     resource_uri: str | None = None

@@ -130,7 +130,7 @@ class AnswerReader:
             answers.empty += 1
             return
         run, rater = self._run(row, self.keys[0]), self._rater(row)
-        values = {_name(label): self._value(label, cell) for label, cell in cells.items()}
+        values = {name_of(label): self._value(label, cell) for label, cell in cells.items()}
         status = None if ended in (None, "") else outcome_status(ended, roles.marks)
         if ended not in (None, "") and status is None:
             valid = ", ".join(OutcomeStatus)
@@ -187,7 +187,7 @@ class AnswerReader:
         kind = "person" if person else "assistant"
         name = name.removeprefix(f"{kind}:")
         rubric = self.roles.of("rubric", row) or "+".join(self.roles.labels) or "preference"
-        return Rater(f"{kind}:{name}" if name not in ("", kind) else kind, _name(rubric), person)
+        return Rater(f"{kind}:{name}" if name not in ("", kind) else kind, name_of(rubric), person)
 
     def _comment(self, row: Row) -> str:
         return self.services.redacted((self.roles.of("comment", row) or "")[:MOST_CHARS])
@@ -224,8 +224,8 @@ class AnswerReader:
         )
 
 
-def _name(text: str) -> str:
-    """Return the name of a rubric or criterion that a column or cell gives: letters, digits, `.`, `_` and `-`."""
+def name_of(text: str) -> str:
+    """Return the name that a text of the file gives a rubric or criterion: judges read it, so that it has no sentences."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100]
     return name or f"labels-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 

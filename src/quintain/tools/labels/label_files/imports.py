@@ -10,9 +10,9 @@ from quintain.errors import InvalidInput
 from quintain.importers.protocol import Report
 from quintain.next_step import Hint, ToolCall, call
 from quintain.records.imports import ImportedFile, Rejected
-from quintain.records.wording import clip, counted, size_text
+from quintain.records.wording import counted, size_text
 from quintain.tools.labels.judging.agreement import agreement
-from quintain.tools.labels.label_files.answers import AnswerReader, Answers, lines_of
+from quintain.tools.labels.label_files.answers import AnswerReader, Answers, lines_of, name_of
 from quintain.tools.labels.label_files.roles import NO_RUNS, Profile, Roles, find_roles, unread_note
 from quintain.tools.labels.label_files.rows import NO_ROWS, LabelTable, label_tables
 from quintain.tools.labels.label_files.storing import Stored, store_answers
@@ -34,8 +34,7 @@ def import_labels(
     table, roles, profile = _table(services, place, columns, limit_bytes)
     report = Report("labels")
     answers = AnswerReader(services, table, roles, profile).read(report)
-    about = f"{place.name}, column {', '.join(roles.labels) or 'outcome'}" if roles.pair is None else place.name
-    stored = store_answers(services, answers, clip(about, 200), dry_run=dry_run)
+    stored = store_answers(services, answers, name_of(place.name), dry_run=dry_run)
     notes = (roles.described(), unread_note(profile, roles), *lines_of(answers), *_agreement(services, answers, stored))
     rejected = [
         Rejected(file=place.name, line=line or None, reason=services.redacted(why)) for line, why in answers.rejected
@@ -56,7 +55,7 @@ def import_labels(
         unchanged_files=0,
         notes=tuple(services.redacted(note) for note in notes if note),
         labels=tuple(stored.examples),
-        next_step=_next_step(answers, stored, roles, dry_run=dry_run),
+        next_step=_next_step(answers, stored, dry_run=dry_run),
     )
 
 
@@ -74,15 +73,19 @@ def _table(
             code="too_large",
         )
     for table in tables:
-        profile = Profile()
-        for row in table.rows(Report()):
+        profile, damage = Profile(), Report()
+        for row in table.rows(damage):
             profile.add(row)
+        if not profile.rows:
+            why = damage.rejected[0][1] if damage.rejected else "it has none"
+            refusal = refusal or InvalidInput(f"expected rows in {place.name}, got none: {why}", code=NO_ROWS)
+            continue
         try:
             found.append((table, find_roles(services, profile, columns), profile))
         except InvalidInput as error:
             if error.code != NO_RUNS and len(tables) > 1:
                 error = InvalidInput(f"table {table.table}: {error.message}", code=error.code)
-            refusal = error if refusal is None or refusal.code == NO_RUNS else refusal
+            refusal = error if refusal is None or refusal.code in (NO_RUNS, NO_ROWS) else refusal
     if len(found) > 1:
         names = ", ".join(str(table.table) for table, _, _ in found)
         raise InvalidInput(
@@ -106,7 +109,7 @@ def _agreement(services: Services, answers: Answers, stored: Stored) -> list[str
     return [f"Raters of the same runs: {'; '.join(said)}."] if said else []
 
 
-def _next_step(answers: Answers, stored: Stored, roles: Roles, *, dry_run: bool) -> Hint:
+def _next_step(answers: Answers, stored: Stored, *, dry_run: bool) -> Hint:
     rejected = f"{counted(len(answers.rejected), 'row')} rejected, each with its reason. " if answers.rejected else ""
     if dry_run:
         would = (

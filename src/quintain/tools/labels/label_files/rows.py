@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -113,7 +114,7 @@ def flat_cells(value: Any, name: str = "") -> dict[str, Any]:
         inner = (flat_cells(one, f"{name}.{key}" if name else str(key)) for key, one in value.items())
         return {key: cell for part in inner for key, cell in part.items()}
     if not isinstance(value, list):
-        return {name: value}
+        return {name: None if isinstance(value, float) and not math.isfinite(value) else value}
     parts = [flat_cells(one, name) for one in value[:_MOST_PARTS]]
     if len(parts) == 1:
         return parts[0]
