@@ -281,6 +281,11 @@ def test_what_the_columns_do_not_say_is_asked_for_and_secrets_do_not_come_in(
     refused = ask.refused("import_trajectories", *({"path": "stars.csv", "columns": columns} for columns, _ in ask_for))
     for why, (_, said) in zip(refused, ask_for, strict=True):
         assert said in why
+    table(inbox / "good.csv", "Run,Good?,Team,Reviewer", *((f"sess-{n}", "YN"[n % 2], "a", "Zoe") for n in RUNS))
+    (unnamed,) = ask.refused("import_trajectories", {"path": "good.csv"})
+    assert unnamed.startswith("[no_label_column] expected one column that may be the label, got 'Good?', 'Team'")
+    said = ask("import_trajectories", path="good.csv", columns={"good": "Y", "bad": "N"}, dry_run=True)
+    assert [one["value"] for one in said["labels"]] == [1, 0] * 3
     (inbox / "latin.csv").write_bytes("run,score,rater\nsess-0,1,Zo\u00eb\n".encode("latin-1"))
     (encoded,) = ask.refused("import_trajectories", {"path": "latin.csv", "format": "labels"})
     assert "expected rows in latin.csv, got none: expected a table in UTF-8" in encoded

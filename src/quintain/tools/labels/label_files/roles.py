@@ -161,7 +161,7 @@ def find_roles(services: Services, profile: Profile, columns: Mapping[str, str])
     labels = tuple(part.strip() for part in named["label"].split(",")) if "label" in named else ()
     others |= _known_roles(profile, {run, *labels}, {*others, *fixed, *without}, labels[0] if labels else "")
     if not labels and "outcome" not in named:
-        found = _label(profile, {run, *others.values()})
+        found = _label(profile, {run, *others.values()}, marks)
         if found is None and "outcome" not in others:
             raise _no_label(profile, {run, *others.values()})
         labels = () if found is None else (found,)
@@ -274,14 +274,20 @@ def _is_kind(profile: Profile, column: str) -> bool:
     return all(_plain(value) in (*_PEOPLE, *_OPEN) for value in profile.values[column])
 
 
-def _label(profile: Profile, taken: set[str]) -> str | None:
+def _label(profile: Profile, taken: set[str], marks: Mapping[str, str]) -> str | None:
     """Return the only column that may be the label: by its name, else by its values; None: none or several."""
     free = [column for column in profile.columns if column not in taken]
     for name in _KNOWN["label"]:
         if fitting := [column for column in free if _is_called(column, name)]:
             return fitting[0] if len(fitting) == 1 else None
-    verdicts = [one for one in free if all(as_verdict(value) is not None for value in profile.values[one])]
-    return verdicts[0] if len(verdicts) == 1 else None
+    said = [mark for name, mark in marks.items() if name in ("good", "bad")]
+    meant = [
+        column
+        for column in free
+        if all(as_verdict(value) is not None or any(fits(m, value) for m in said) for value in profile.values[column])
+    ]
+    only = meant or free
+    return only[0] if len(only) == 1 else None
 
 
 def _no_label(profile: Profile, taken: set[str]) -> InvalidInput:
