@@ -12,6 +12,7 @@ from agent_logs import message, moment, outline, read, read_as, read_log, read_o
 from hostile import survives
 from quintain.importers.files.probing import probe
 from quintain.importers.registry import detect
+from quintain.records.trajectory import text_of
 from small_logs import content, small_log
 
 
@@ -447,6 +448,24 @@ def test_a_cline_task_has_its_model_and_each_answer_with_its_call(tmp_path: Path
     assert (made.task.prompt, made.agent.name, run.key) == ("Read [a] and b", "cline", "cline:17")
     assert tokens(made.agent_steps[0]) == (15, 4)
     assert not report.n_rejected
+
+
+def test_a_cline_task_in_xml_says_that_its_calls_are_text_and_is_not_trained_on_what_the_program_cut_off(
+    tmp_path: Path,
+) -> None:
+    cut = "[Response interrupted by a tool use result. Only one tool may be used at a time.]"
+    said = ["<read_file>\n<path>a</path>\n</read_file>\n\nThen\n\n" + cut, f"It ends with {cut} there."]
+    task = [
+        message("user", [text_block("<task>Go</task>")]),
+        message("assistant", [text_block(said[0])]),
+        message("user", [text_block("[read_file for 'a'] Result:"), text_block("x = 1")]),
+        message("assistant", [text_block(said[1])]),
+    ]
+    run, report = read_one("cline", write(tmp_path / "17" / "api_conversation_history.json", task), tmp_path)
+    made = run.trajectory
+    assert [(text_of(step.message), step.train) for step in made.agent_steps] == [(said[0], False), (said[1], None)]
+    assert any("not trained on" in note for note in report.notes)
+    assert any("calls in XML are text" in note for note in report.notes)
 
 
 def test_a_session_of_cline_4_has_the_model_of_each_message(tmp_path: Path) -> None:
