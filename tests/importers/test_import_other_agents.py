@@ -173,6 +173,27 @@ def test_an_opencode_session_joins_the_files_of_its_storage(tmp_path: Path) -> N
     assert "import all of `storage`" in report.rejected[0][1]
 
 
+def test_an_opencode_database_holds_the_run_of_the_export(tmp_path: Path) -> None:
+    """Its rows repeat neither their own ids nor those of session and message; ids tell the order of parts."""
+    export, path = small_log("opencode"), tmp_path / "opencode.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE session (id TEXT PRIMARY KEY, parent_id TEXT, directory TEXT)")
+        connection.execute("CREATE TABLE message (id TEXT PRIMARY KEY, session_id, time_created INTEGER, data TEXT)")
+        connection.execute("CREATE TABLE part (id TEXT, message_id TEXT, data TEXT)")
+        connection.execute("INSERT INTO session VALUES ('ses_1', 'ses_0', '/w'), ('ses_2', NULL, '/w')")
+        for held in export["messages"]:
+            info = {key: value for key, value in held["info"].items() if key not in ("id", "sessionID")}
+            values = held["info"]["id"], "ses_1", info["time"]["created"], json.dumps(info)
+            connection.execute("INSERT INTO message VALUES (?, ?, ?, ?)", values)
+            for part in reversed(held["parts"]):
+                data = json.dumps({key: value for key, value in part.items() if key != "id"})
+                connection.execute("INSERT INTO part VALUES (?, ?, ?)", (part["id"], held["info"]["id"], data))
+        connection.commit()
+    run, report = read_one("opencode", path, tmp_path)
+    assert run.trajectory == read_log("opencode")[0].trajectory
+    assert (run.key, run.parent, report.n_rejected) == ("opencode:ses_1", "opencode:ses_0", 1)
+
+
 def test_an_opencode_export_and_its_event_stream_hold_the_same_turns(tmp_path: Path) -> None:
     run, _ = read_log("opencode")
     assert outline(run) == OPENCODE_STEPS

@@ -5,18 +5,26 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 from quintain.errors import InvalidInput
 from quintain.records.wording import size_text
 
 MARK = b"SQLite format 3\0"
+UNREAD_LOG = "the write-ahead log {name}-wal is not read: messages may be missing until the program closes its database"
 MAX_BYTES = 32 * 2**20
 """Bytes of a database, which is in memory with its copy."""
 _STEPS, _ROUNDS = 1_000_000, 300
 """Instructions of SQLite in a round, and the rounds that all queries of a database may take."""
 _VERSIONS = 18, 20
 """Place of the header that demands a write-ahead log, which a copy in memory cannot have."""
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is an SQLite database."""
+    with path.open("rb") as file:
+        return file.read(len(MARK)) == MARK
 
 
 @contextmanager
