@@ -375,11 +375,13 @@ def test_a_qwen_code_session_is_its_own_format_and_each_line_comes_in() -> None:
     assert not report.n_rejected
 
 
-def test_two_lines_that_are_glued_together_are_detected_and_read(tmp_path: Path) -> None:
+def test_qwen_lines_that_are_glued_together_or_name_no_parent_are_detected_and_read(tmp_path: Path) -> None:
     rows = [qwen("user", "1", None, {"text": "Read a"}), qwen("assistant", "2", "1", {"text": "Done."}, model="m")]
-    path = write(tmp_path / "q1.jsonl", "".join(map(json.dumps, rows)).encode())
-    run, _ = read_one("qwen_code", path, tmp_path)
-    assert outline(run) == ["user: Read a", "agent: Done."]
+    loose = [{key: value for key, value in row.items() if key != "parentUuid"} for row in rows]
+    loose.insert(1, {"uuid": "3", "sessionId": "q1", "type": "system", "subtype": "ui_telemetry"})
+    for held in ("".join(map(json.dumps, rows)).encode(), loose):
+        run, _ = read_one("qwen_code", write(tmp_path / "q1.jsonl", held), tmp_path)
+        assert outline(run) == ["user: Read a", "agent: Done."]
 
 
 def test_what_qwen_code_prints_is_its_own_and_a_reply_in_two_lines_is_one_turn(tmp_path: Path) -> None:
