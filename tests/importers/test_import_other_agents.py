@@ -441,6 +441,11 @@ def test_an_openclaw_line_that_hangs_on_a_call_goes_on_from_the_line_with_that_c
     injected |= {"type": "custom_message", "id": "c", "parentId": "m4"}
     run, _ = read_one("hf_sts", write(tmp_path / "s.jsonl", [*rows, injected]), tmp_path)
     assert (outline(run)[3:], run.trajectory.agent.name) == (["user: It is Monday."], "openclaw")
+    mirror = {"role": "assistant", "content": "One file.", "provider": "openclaw", "model": "delivery-mirror"}
+    copied = {"type": "message", "id": "m5", "parentId": "m4", "message": mirror}
+    run, _ = read_one("hf_sts", write(tmp_path / "s.jsonl", [*rows, copied]), tmp_path)
+    assert [step.train for step in run.trajectory.agent_steps] == [None, None, False]
+    assert run.trajectory.agent.name == "openclaw"
     side = {"type": "message", "id": "x", "parentId": "m1", "message": {"role": "assistant", "content": "Other."}}
     run, report = read_one("hf_sts", write(tmp_path / "s.jsonl", [*rows[:3], side, *rows[3:]]), tmp_path)
     assert outline(run) == expected
