@@ -150,9 +150,7 @@ class _Writer:
     def _observe(self, blocks: list[Any]) -> None:
         """Note the model that the program names in its description of the environment."""
         for block in blocks:
-            text = as_text(as_dict(block).get("text"))
-            if _ENVIRONMENT in text and (found := _MODEL.search(text, text.index(_ENVIRONMENT))):
-                self.models.described = found[1].strip() or None
+            self.models.described = described_model(as_text(as_dict(block).get("text"))) or self.models.described
 
     def _results(self, blocks: list[Any]) -> tuple[list[Result], list[Any]]:
         """Return the answers to the waiting calls among the blocks, and the other blocks."""
@@ -179,6 +177,12 @@ class _Writer:
             else:
                 rest.append(_attached(block))
         return results, rest
+
+
+def described_model(text: str) -> str | None:
+    """Return the model that the program's description of the environment names."""
+    found = _MODEL.search(text, text.index(_ENVIRONMENT)) if _ENVIRONMENT in text else None
+    return nonblank(found[1].strip()) if found else None
 
 
 def _attached(block: Any) -> Any:
