@@ -8,8 +8,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from agent_logs import message, moment, outline, read, read_as, read_log, read_one, tokens, write
+import pytest
+
+from agent_logs import message, moment, outline, read, read_as, read_file, read_log, read_one, tokens, write
 from hostile import survives
+from quintain.errors import InvalidInput
+from quintain.importers.files import databases
 from quintain.importers.files.probing import probe
 from quintain.importers.registry import detect
 from quintain.records.trajectory import text_of
@@ -601,6 +605,16 @@ def test_each_session_of_a_crush_database_is_a_run(tmp_path: Path) -> None:
     assert (report.n_rejected, len(report.notes)) == (1, 2)
     (tmp_path / "crush.db-wal").write_bytes(b"x")
     assert any("crush.db-wal is not read" in note for note in read_as("crush", path, tmp_path)[1].notes)
+
+
+def test_a_database_above_the_bound_is_no_log_and_a_forced_reading_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = crush_write_ahead(tmp_path / "crush.db")
+    monkeypatch.setattr(databases, "MAX_BYTES", 2**10)
+    assert detect(probe(path, tmp_path)).importer is None
+    with pytest.raises(InvalidInput, match=r"at most 1.*export its runs as JSON"):
+        read_file(tmp_path, "crush", "crush.db")
 
 
 def test_a_view_in_the_place_of_a_table_of_crush_is_not_run(tmp_path: Path) -> None:

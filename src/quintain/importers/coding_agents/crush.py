@@ -25,7 +25,7 @@ def _detect(probe: Probe) -> float:
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     if log.sibling(f"{log.path.name}-wal") is not None:
         report.note(UNREAD_LOG.format(name=log.path.name))
-    with opened(log.content()) as connection:
+    with opened(log.path, log.root) as connection:
         for session in list(records(connection, _SESSIONS)):
             messages = (_message(message) for message in records(connection, _MESSAGES, session["id"]))
             yield from build_session_run(

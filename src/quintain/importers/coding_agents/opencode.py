@@ -53,7 +53,7 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
-    if is_database(log.path):
+    if is_database(log.path, log.root):
         yield from _read_database(log, report)
         return
     events: dict[str, _Session] = {}
@@ -97,7 +97,7 @@ class _Session:
 def _read_database(log: LogFile, report: Report) -> Iterator[Run]:
     if log.sibling(f"{log.path.name}-wal") is not None:
         report.note(UNREAD_LOG.format(name=log.path.name))
-    with opened(log.content()) as connection:
+    with opened(log.path, log.root) as connection:
         for line, row in enumerate(list(records(connection, "SELECT * FROM session")), 1):
             messages = []
             for stored in list(records(connection, _MESSAGES, row["id"])):
