@@ -165,6 +165,10 @@ def test_a_goose_session_and_its_export_hold_the_same_turns(tmp_path: Path) -> N
     }  # of `--output-format json`
     run, _ = read_one("goose", write(tmp_path / "run.json", printed), tmp_path)
     assert outline(run) == steps
+    said = "Ran into this error: no route.\n\nPlease retry if you think this is a transient or recoverable error."
+    failed = {"role": "assistant", "created": 9, "content": [{"type": "text", "text": said}]}
+    run, _ = read_one("goose", write(tmp_path / "s.jsonl", [about, *messages, failed]), tmp_path)
+    assert [step.train for step in run.trajectory.agent_steps] == [None, None, False]
 
 
 def test_a_stream_of_goose_has_each_message_in_pieces(tmp_path: Path) -> None:
