@@ -208,6 +208,10 @@ def test_an_opencode_export_and_its_event_stream_hold_the_same_turns(tmp_path: P
     ]
     run, _ = read_one("opencode", write(tmp_path / "run.jsonl", stream), tmp_path)
     assert outline(run) == OPENCODE_STEPS[1:]
+    cut = small_log("opencode")
+    cut["messages"][1]["info"]["error"] = {"name": "MessageAbortedError"}
+    run, _ = read_one("opencode", write(tmp_path / "cut.json", cut), tmp_path)
+    assert [step.train for step in run.trajectory.agent_steps] == [None, False]
 
 
 def test_a_hub_trace_reads_calls_and_results_in_either_spelling(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonbl
 _EVENTS = ("step_start", "text", "tool_use", "step_finish", "reasoning")
 _NO_MESSAGES = "expected the messages of this session in the folder, got none; import all of `storage`"
 _QUIET = ("step-finish", "snapshot", "patch", "agent", "retry")
+_CUT_OFF = "replies that were cut off are not trained on"
 _TABLES = {"session", "message", "part"}
 _MESSAGES = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
 _PARTS = "SELECT id, data FROM part WHERE message_id = ? ORDER BY id"
@@ -215,7 +216,14 @@ def _replies(message: dict[str, Any], parts: list[dict[str, Any]], report: Repor
         else:
             turns[-1].append(part)
     for turn in turns:
-        yield from _turn(message, turn, as_dict(message.get("tokens")) if len(turns) == 1 else {}, report)
+        usage = as_dict(message.get("tokens")) if len(turns) == 1 else {}
+        is_last = turn is turns[-1] and message.get("error") is not None
+        is_cut = is_last and bool(turn) and turn[-1].get("type") in ("text", "reasoning")
+        for written in _turn(message, turn, usage, report):
+            if is_cut and written["role"] == "assistant":  # else a step has its end, or a call that was whole
+                report.note(_CUT_OFF)
+                written["train"] = False
+            yield written
 
 
 def _turn(
