@@ -561,7 +561,9 @@ def test_a_cline_task_of_an_earlier_version_has_its_questions_pictures_and_faile
         said("followup", {"question": "Which shop?", "options": ["A", "B"], "selected": "B"}, "ask"),
         said(
             "api_req_started",
-            {"request": f"[ask_followup_question for 'Which shop?'] Result:\n\n<answer>B</answer>{described}"},
+            {
+                "request": f"[ask_followup_question for 'Which\nof [the] shops?'] Result:\n\n<answer>B</answer>{described}"
+            },
         ),
         said(
             "use_mcp_server",

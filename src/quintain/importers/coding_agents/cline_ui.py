@@ -33,8 +33,10 @@ _CHOSEN = "selected"
 _BARE = "load_mcp_documentation"
 """Kind of an entry that is a call without arguments."""
 _SPOKEN = ("task", "user_feedback")
-_HEAD = re.compile(r"^\[(\w+)[^\n]*\] Result:\n?", re.MULTILINE)
-"""How an answer to a call begins."""
+_LINE = r"\[\w+[^\n]*\] Result:"
+_LINES = rf" (?:for|in) [^\n]*'[^\n]*\n(?:(?!\n{_LINE})[\s\S]){{,20000}}?'"
+_HEAD = re.compile(rf"^\[(\w+)(?:[^\n]*|{_LINES})\] Result:\n?", re.MULTILINE)
+"""How an answer to a call begins: with its tool and what it was asked, which may have several lines in quotes."""
 _REST = re.compile(r"\n*^<(?:environment_details|feedback|file_content)\b", re.MULTILINE)
 """How the text after the answers begins."""
 
