@@ -28,7 +28,7 @@ Every format that `import` reads and every format that `export` writes, by its n
 Generated from the registries by `python -m scripts.log_formats`.
 
 JSON, JSON lines, zip archives of logs, the text files of `aider`, `cursor` and `specstory`, and the databases of `crush`
-are read as they are; gzip, zstd and bzip2 files are unpacked within bounds. See
+and `opencode` are read as they are; gzip, zstd and bzip2 files are unpacked within bounds. See
 [Import logs](../how-to/import-logs.md) and [Export datasets](../how-to/export-datasets.md).
 """
 

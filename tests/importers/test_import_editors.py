@@ -165,6 +165,10 @@ def test_a_goose_session_and_its_export_hold_the_same_turns(tmp_path: Path) -> N
     }  # of `--output-format json`
     run, _ = read_one("goose", write(tmp_path / "run.json", printed), tmp_path)
     assert outline(run) == steps
+    said = "Ran into this error: no route.\n\nPlease retry if you think this is a transient or recoverable error."
+    failed = {"role": "assistant", "created": 9, "content": [{"type": "text", "text": said}]}
+    run, _ = read_one("goose", write(tmp_path / "s.jsonl", [about, *messages, failed]), tmp_path)
+    assert [step.train for step in run.trajectory.agent_steps] == [None, None, False]
 
 
 def test_a_stream_of_goose_has_each_message_in_pieces(tmp_path: Path) -> None:
@@ -548,11 +552,19 @@ def test_a_cline_task_of_an_earlier_version_has_its_questions_pictures_and_faile
             **fields,
         }
 
+    described = "\n\n<environment_details>\n<model>m-2</model>\n</environment_details>"
     rows = [
         said("text", "Where is order 7?"),
+        said("reasoning", "Cut off before it was asked.", partial=True),
         said("api_req_started", {"request": "<task>\nWhere is order 7?\n</task>"}),
+        said("reasoning", "It may be in two shops.", partial=True),
         said("followup", {"question": "Which shop?", "options": ["A", "B"], "selected": "B"}, "ask"),
-        said("api_req_started", {"request": "[ask_followup_question for 'Which shop?'] Result:\n\n<answer>B</answer>"}),
+        said(
+            "api_req_started",
+            {
+                "request": f"[ask_followup_question for 'Which\nof [the] shops?'] Result:\n\n<answer>B</answer>{described}"
+            },
+        ),
         said(
             "use_mcp_server",
             {"type": "use_mcp_tool", "serverName": "shop", "toolName": "find", "arguments": "{}"},
@@ -579,6 +591,7 @@ def test_a_cline_task_of_an_earlier_version_has_its_questions_pictures_and_faile
     assert outline(run) == [
         "user: <task>\nWhere is order 7?\n</task>",
         "agent:  > ask_followup_question(None) < <answer>B</answer>(None)",
+        f"user: {described.strip()}",
         "agent:  > use_mcp_tool(None) > load_mcp_documentation(None) < shipped(None) < Tools(None)",
         "agent:  > plan_mode_respond(None) < Seen(None)",
         "user: <feedback>\nLook\n</feedback>",
@@ -587,6 +600,7 @@ def test_a_cline_task_of_an_earlier_version_has_its_questions_pictures_and_faile
     ]
     asked, called, *_ = run.trajectory.agent_steps
     assert asked.actions[0].args == {"question": "Which shop?", "options": ["A", "B"]}
+    assert (asked.thought, called.thought, called.model) == ("It may be in two shops.", None, "m-2")
     assert called.actions[0].args == {"serverName": "shop", "toolName": "find", "arguments": "{}"}
     assert run.trajectory.task.prompt == "Where is order 7?"
     assert "urn:sha256:" in str(run.trajectory.steps[-3].message)

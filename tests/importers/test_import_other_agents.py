@@ -8,10 +8,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from agent_logs import message, moment, outline, read, read_as, read_log, read_one, tokens, write
+import pytest
+
+from agent_logs import message, moment, outline, read, read_as, read_file, read_log, read_one, tokens, write
 from hostile import survives
+from quintain.errors import InvalidInput
+from quintain.importers.files import databases
 from quintain.importers.files.probing import probe
 from quintain.importers.registry import detect
+from quintain.records.trajectory import text_of
 from small_logs import content, small_log
 
 
@@ -172,6 +177,27 @@ def test_an_opencode_session_joins_the_files_of_its_storage(tmp_path: Path) -> N
     assert "import all of `storage`" in report.rejected[0][1]
 
 
+def test_an_opencode_database_holds_the_run_of_the_export(tmp_path: Path) -> None:
+    """Its rows repeat neither their own ids nor those of session and message; ids tell the order of parts."""
+    export, path = small_log("opencode"), tmp_path / "opencode.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE session (id TEXT PRIMARY KEY, parent_id TEXT, directory TEXT)")
+        connection.execute("CREATE TABLE message (id TEXT PRIMARY KEY, session_id, time_created INTEGER, data TEXT)")
+        connection.execute("CREATE TABLE part (id TEXT, message_id TEXT, data TEXT)")
+        connection.execute("INSERT INTO session VALUES ('ses_1', 'ses_0', '/w'), ('ses_2', NULL, '/w')")
+        for held in export["messages"]:
+            info = {key: value for key, value in held["info"].items() if key not in ("id", "sessionID")}
+            values = held["info"]["id"], "ses_1", info["time"]["created"], json.dumps(info)
+            connection.execute("INSERT INTO message VALUES (?, ?, ?, ?)", values)
+            for part in reversed(held["parts"]):
+                data = json.dumps({key: value for key, value in part.items() if key != "id"})
+                connection.execute("INSERT INTO part VALUES (?, ?, ?)", (part["id"], held["info"]["id"], data))
+        connection.commit()
+    run, report = read_one("opencode", path, tmp_path)
+    assert run.trajectory == read_log("opencode")[0].trajectory
+    assert (run.key, run.parent, report.n_rejected) == ("opencode:ses_1", "opencode:ses_0", 1)
+
+
 def test_an_opencode_export_and_its_event_stream_hold_the_same_turns(tmp_path: Path) -> None:
     run, _ = read_log("opencode")
     assert outline(run) == OPENCODE_STEPS
@@ -182,6 +208,10 @@ def test_an_opencode_export_and_its_event_stream_hold_the_same_turns(tmp_path: P
     ]
     run, _ = read_one("opencode", write(tmp_path / "run.jsonl", stream), tmp_path)
     assert outline(run) == OPENCODE_STEPS[1:]
+    cut = small_log("opencode")
+    cut["messages"][1]["info"]["error"] = {"name": "MessageAbortedError"}
+    run, _ = read_one("opencode", write(tmp_path / "cut.json", cut), tmp_path)
+    assert [step.train for step in run.trajectory.agent_steps] == [None, False]
 
 
 def test_a_hub_trace_reads_calls_and_results_in_either_spelling(tmp_path: Path) -> None:
@@ -353,11 +383,13 @@ def test_a_qwen_code_session_is_its_own_format_and_each_line_comes_in() -> None:
     assert not report.n_rejected
 
 
-def test_two_lines_that_are_glued_together_are_detected_and_read(tmp_path: Path) -> None:
+def test_qwen_lines_that_are_glued_together_or_name_no_parent_are_detected_and_read(tmp_path: Path) -> None:
     rows = [qwen("user", "1", None, {"text": "Read a"}), qwen("assistant", "2", "1", {"text": "Done."}, model="m")]
-    path = write(tmp_path / "q1.jsonl", "".join(map(json.dumps, rows)).encode())
-    run, _ = read_one("qwen_code", path, tmp_path)
-    assert outline(run) == ["user: Read a", "agent: Done."]
+    loose = [{key: value for key, value in row.items() if key != "parentUuid"} for row in rows]
+    loose.insert(1, {"uuid": "3", "sessionId": "q1", "type": "system", "subtype": "ui_telemetry"})
+    for held in ("".join(map(json.dumps, rows)).encode(), loose):
+        run, _ = read_one("qwen_code", write(tmp_path / "q1.jsonl", held), tmp_path)
+        assert outline(run) == ["user: Read a", "agent: Done."]
 
 
 def test_what_qwen_code_prints_is_its_own_and_a_reply_in_two_lines_is_one_turn(tmp_path: Path) -> None:
@@ -417,6 +449,11 @@ def test_an_openclaw_line_that_hangs_on_a_call_goes_on_from_the_line_with_that_c
     injected |= {"type": "custom_message", "id": "c", "parentId": "m4"}
     run, _ = read_one("hf_sts", write(tmp_path / "s.jsonl", [*rows, injected]), tmp_path)
     assert (outline(run)[3:], run.trajectory.agent.name) == (["user: It is Monday."], "openclaw")
+    mirror = {"role": "assistant", "content": "One file.", "provider": "openclaw", "model": "delivery-mirror"}
+    copied = {"type": "message", "id": "m5", "parentId": "m4", "message": mirror}
+    run, _ = read_one("hf_sts", write(tmp_path / "s.jsonl", [*rows, copied]), tmp_path)
+    assert [step.train for step in run.trajectory.agent_steps] == [None, None, False]
+    assert run.trajectory.agent.name == "openclaw"
     side = {"type": "message", "id": "x", "parentId": "m1", "message": {"role": "assistant", "content": "Other."}}
     run, report = read_one("hf_sts", write(tmp_path / "s.jsonl", [*rows[:3], side, *rows[3:]]), tmp_path)
     assert outline(run) == expected
@@ -447,6 +484,24 @@ def test_a_cline_task_has_its_model_and_each_answer_with_its_call(tmp_path: Path
     assert (made.task.prompt, made.agent.name, run.key) == ("Read [a] and b", "cline", "cline:17")
     assert tokens(made.agent_steps[0]) == (15, 4)
     assert not report.n_rejected
+
+
+def test_a_cline_task_in_xml_says_that_its_calls_are_text_and_is_not_trained_on_what_the_program_cut_off(
+    tmp_path: Path,
+) -> None:
+    cut = "[Response interrupted by a tool use result. Only one tool may be used at a time.]"
+    said = ["<read_file>\n<path>a</path>\n</read_file>\n\nThen\n\n" + cut, f"It ends with {cut} there."]
+    task = [
+        message("user", [text_block("<task>Go</task>")]),
+        message("assistant", [text_block(said[0])]),
+        message("user", [text_block("[read_file for 'a'] Result:"), text_block("x = 1")]),
+        message("assistant", [text_block(said[1])]),
+    ]
+    run, report = read_one("cline", write(tmp_path / "17" / "api_conversation_history.json", task), tmp_path)
+    made = run.trajectory
+    assert [(text_of(step.message), step.train) for step in made.agent_steps] == [(said[0], False), (said[1], None)]
+    assert any("not trained on" in note for note in report.notes)
+    assert any("calls in XML are text" in note for note in report.notes)
 
 
 def test_a_session_of_cline_4_has_the_model_of_each_message(tmp_path: Path) -> None:
@@ -554,6 +609,16 @@ def test_each_session_of_a_crush_database_is_a_run(tmp_path: Path) -> None:
     assert (report.n_rejected, len(report.notes)) == (1, 2)
     (tmp_path / "crush.db-wal").write_bytes(b"x")
     assert any("crush.db-wal is not read" in note for note in read_as("crush", path, tmp_path)[1].notes)
+
+
+def test_a_database_above_the_bound_is_no_log_and_a_forced_reading_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = crush_write_ahead(tmp_path / "crush.db")
+    monkeypatch.setattr(databases, "MAX_BYTES", 2**10)
+    assert detect(probe(path, tmp_path)).importer is None
+    with pytest.raises(InvalidInput, match=r"at most 1.*export its runs as JSON"):
+        read_file(tmp_path, "crush", "crush.db")
 
 
 def test_a_view_in_the_place_of_a_table_of_crush_is_not_run(tmp_path: Path) -> None:

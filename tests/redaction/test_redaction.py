@@ -155,6 +155,8 @@ TOKENS: list[tuple[str, str]] = [
 """Kind, and a token that is secret as a whole."""
 
 CONTEXTS: list[tuple[str, str, str]] = [
+    ("national_id", '{{"ssn": "{}"}}', "536-90-4399"),
+    ("national_id", "Social Security number: {}.", "536-90-4399"),
     ("discord_token", "DISCORD {}", "MTA0NTY3ODkwMTIzNDU2Nzg5.GaB3dE.aB3dE5gH7jK9mN1pQ3rSaB3dE5gH7jK9mN1pQ3"),
     ("discord_token", "client.run('{}')", "NzkyNzE1NDU0MTk2MDg4ODQy.X-hvzA.Ovy4MCQywSkoMRRclStW4xAYK7I"),
     ("google_key", "server key {}, sender 1", "AAAA4GHwGGf:APA91b" + "aB3dE5gH7jK9mN1pQ3rS-_" * 6 + "aB"),
@@ -280,6 +282,7 @@ CONTEXTS: list[tuple[str, str, str]] = [
 """Kind, a text, and the secret in it."""
 
 HARMLESS = [
+    "part 536-90-4399, SSN 078-00-1120",
     "delta: +960397912423686",  # longer than numbers that are written without a separator
     "password                     = var.db_password\ntoken                        = get_token()",
     "  --token         string     the token of the server, 32 characters",

@@ -1,8 +1,8 @@
 """National identity and tax numbers, each with the check digits that its issuer prescribes.
 
 A number counts only in the form in which it is written, with a right date where it contains one, and with right check
-digits. Numbers without check digits (United States) are not found, nor those whose only protection is one check digit on
-a plain number (Netherlands, Turkey): one in ten numbers of that length would pass.
+digits. The number of the United States has none: it must follow its name. Numbers whose only protection is one check
+digit on a plain number (Netherlands, Turkey) are not found: one in ten numbers of that length would pass.
 
 Sources of the algorithms: ISO/IEC 7064, and the pages of each issuer as listed in the documentation of `python-stdnum`.
 """
@@ -138,6 +138,15 @@ def _mexico(found: re.Match[str]) -> bool:
     return str(-total % 10) == code[17]
 
 
+_SOCIAL_SECURITY = re.compile(r"(?<![a-z])ssn|social.?security", re.IGNORECASE)
+_NEAR = 48
+"""Number of characters before a number to search for its name."""
+
+
+def _united_states(found: re.Match[str]) -> bool:
+    return _SOCIAL_SECURITY.search(found.string, max(0, found.start() - _NEAR), found.start()) is not None
+
+
 _IDS: tuple[tuple[Callable[[re.Match[str]], bool], tuple[bytes, ...], str], ...] = (
     (_china, (b"00000000000000000",), rf"[1-9]\d{{5}}(?:19|20)\d{{2}}{_MONTH}{_DAY}\d{{3}}[\dXx]"),
     (
@@ -157,13 +166,14 @@ _IDS: tuple[tuple[Callable[[re.Match[str]], bool], tuple[bytes, ...], str], ...]
     (_belgium, (b"00.00.00 000.00",), rf"\d{{2}}\.{_MONTH}\.{_DAY}-\d{{3}}\.\d{{2}}"),
     (_chile, (b"0.000.000 0", b"0.000.000 A", b"0.000.000 k"), r"\d{1,2}\.\d{3}\.\d{3}-[\dkK]"),
     (_switzerland, (b"000.0000.0000.00",), r"756\.\d{4}\.\d{4}\.\d{2}"),
+    (_united_states, (b"000 00 0000",), r"(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}"),
     (_mexico, (b"AAAA000000AAAAAA",), rf"[A-Z]{{4}}\d{{2}}{_MONTH}{_DAY}[HMX][A-Z]{{5}}[0-9A-Z]\d"),
 )  # fmt: skip
 """Test of the check digits, pieces of the shape, form as written."""
 
 
 def national_id_rules() -> list[ShapeRule]:
-    """Return the rules for the identity numbers of 15 countries."""
+    """Return the rules for the identity numbers of 16 countries."""
     return [
         shape_rule("national_id", pieces, re.compile(_BEFORE + form + _AFTER, re.ASCII), accepts)
         for accepts, pieces, form in _IDS

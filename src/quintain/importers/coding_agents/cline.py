@@ -26,12 +26,15 @@ _ASKED = re.compile(r"\A\s*<(task|user_message)>\s*(.*?)\s*</\1>", re.DOTALL)
 _ENVIRONMENT = "<environment_details>"
 _MODEL = re.compile(r"<model>([^<\n]{1,200})</model>")
 _ERROR = re.compile(r"<error>.*</error>\s*\Z", re.DOTALL)
+_CUT = re.compile(r"\[Response interrupted by [^\]\n]*\]\s*\Z")
 _PROGRAMS = {
     "saoudrizwan.claude-dev": "cline",
     "rooveterinaryinc.roo-cline": "roo-code",
     "kilocode.kilo-code": "kilo-code",
 }
 """Folder of an extension -> program."""
+_CUT_OFF = "replies that the program cut off, with its own words in place of the rest, are not trained on"
+_AS_TEXT = "calls in XML are text of the agent's turns, and their results are turns of the user: they count as no calls"
 _SEVERAL = "several models wrote this task and its messages do not name theirs: the model is unknown"
 
 
@@ -127,6 +130,9 @@ class _Writer:
             turn.fields["extra"] = {"compacted": True}
         if turn.actor == "agent":
             turn.fields |= {"model": self._model(message), "usage": _usage(message)}
+            if _CUT.search(plain_text(turn.content)):
+                turn.fields["train"] = False
+                self.report.note(_CUT_OFF)
         elif turn.actor == "user" and self.prompt is None:
             typed = [as_text(block.get("text")) for block in dicts_in(message.get("content"))]
             spoken = "".join(typed) or plain_text(turn.content)
@@ -144,9 +150,7 @@ class _Writer:
     def _observe(self, blocks: list[Any]) -> None:
         """Note the model that the program names in its description of the environment."""
         for block in blocks:
-            text = as_text(as_dict(block).get("text"))
-            if _ENVIRONMENT in text and (found := _MODEL.search(text, text.index(_ENVIRONMENT))):
-                self.models.described = found[1].strip() or None
+            self.models.described = described_model(as_text(as_dict(block).get("text"))) or self.models.described
 
     def _results(self, blocks: list[Any]) -> tuple[list[Result], list[Any]]:
         """Return the answers to the waiting calls among the blocks, and the other blocks."""
@@ -160,6 +164,8 @@ class _Writer:
             call = next((c for c in waiting if _names(head, c["tool"])), None) if mark else None
             if call is None and mark and head.startswith("[") and "\n" not in head:
                 call = next(iter(waiting), None)  # some tools answer under another name
+                if not calls:
+                    self.report.note(_AS_TEXT)
             if call is not None:
                 waiting.remove(call)
                 body = body.removeprefix("\n")
@@ -171,6 +177,12 @@ class _Writer:
             else:
                 rest.append(_attached(block))
         return results, rest
+
+
+def described_model(text: str) -> str | None:
+    """Return the model that the program's description of the environment names."""
+    found = _MODEL.search(text, text.index(_ENVIRONMENT)) if _ENVIRONMENT in text else None
+    return nonblank(found[1].strip()) if found else None
 
 
 def _attached(block: Any) -> Any:

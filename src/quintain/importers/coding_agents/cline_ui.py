@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from quintain.importers.coding_agents.cline import described_model
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer, if_most, object_rows
@@ -32,8 +33,10 @@ _CHOSEN = "selected"
 _BARE = "load_mcp_documentation"
 """Kind of an entry that is a call without arguments."""
 _SPOKEN = ("task", "user_feedback")
-_HEAD = re.compile(r"^\[(\w+)[^\n]*\] Result:\n?", re.MULTILINE)
-"""How an answer to a call begins."""
+_LINE = r"\[\w+[^\n]*\] Result:"
+_LINES = rf" (?:for|in) [^\n]*'[^\n]*\n(?:(?!\n{_LINE})[\s\S]){{,20000}}?'"
+_HEAD = re.compile(rf"^\[(\w+)(?:[^\n]*|{_LINES})\] Result:\n?", re.MULTILINE)
+"""How an answer to a call begins: with its tool and what it was asked, which may have several lines in quotes."""
 _REST = re.compile(r"\n*^<(?:environment_details|feedback|file_content)\b", re.MULTILINE)
 """How the text after the answers begins."""
 
@@ -78,14 +81,16 @@ class _Writer:
         """Text of the last request; None before the first."""
         self._texts: list[str] = []
         self._thoughts: list[str] = []
+        self._unfinished: list[str] = []
+        """Thoughts with that mark, which Roo Code leaves on all: they count where an answer follows."""
         self._calls: list[dict[str, Any]] = []
         self._about: dict[str, Any] = {}
 
     def write(self, row: dict[str, Any]) -> None:
         kind, text = as_text(row.get(as_text(row.get("type")))), as_text(row.get("text"))
         if row.get("partial") is True:
-            return
-        if kind == "api_req_started":
+            self._unfinished += [text] if kind == "reasoning" else []
+        elif kind == "api_req_started":
             self._request(as_dict(parse_json_text(text)), row)
         elif kind in _SPOKEN or (kind == "text" and self._sent is None):
             self.prompt = self.prompt or nonblank(text)
@@ -116,8 +121,9 @@ class _Writer:
         """End the agent's turn and return its calls."""
         calls, content = self._calls, "\n\n".join(filter(None, self._texts))
         if self._has_answered:
-            self.script.add_agent_turn(content, thought=join_thoughts(self._thoughts), actions=calls, **self._about)
-        self._texts, self._thoughts, self._calls = [], [], []
+            thought = join_thoughts([*self._thoughts, *self._unfinished])
+            self.script.add_agent_turn(content, thought=thought, actions=calls, **self._about)
+        self._texts, self._thoughts, self._unfinished, self._calls = [], [], [], []
         return calls
 
     def _request(self, request: dict[str, Any], row: dict[str, Any]) -> None:
@@ -135,7 +141,7 @@ class _Writer:
         if rest.strip() or self._images:
             self.script.add_message("user", visible_content([rest, *self._images]), timestamp=time)
         self._typed, self._images = [], []
-        model = nonblank(as_dict(row.get("modelInfo")).get("modelId"))
+        model = nonblank(as_dict(row.get("modelInfo")).get("modelId"), described_model(sent or ""))
         self._about = {"model": model, "usage": parse_usage(request), "timestamp": time}
 
 

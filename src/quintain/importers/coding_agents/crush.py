@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from quintain.importers.files.databases import opened, records
+from quintain.importers.files.databases import UNREAD_LOG, opened, records
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer
@@ -15,7 +15,6 @@ from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, pars
 _TABLES = {"goose_db_version", "sessions", "messages", "files"}
 _SESSIONS = "SELECT * FROM sessions ORDER BY created_at, id"
 _MESSAGES = "SELECT role, parts, model, created_at FROM messages WHERE session_id = ? ORDER BY created_at, rowid"
-_LOGGED = "the write-ahead log {name}-wal is not read: messages may be missing until the program closes its database"
 
 
 def _detect(probe: Probe) -> float:
@@ -25,8 +24,8 @@ def _detect(probe: Probe) -> float:
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
     if log.sibling(f"{log.path.name}-wal") is not None:
-        report.note(_LOGGED.format(name=log.path.name))
-    with opened(log.content()) as connection:
+        report.note(UNREAD_LOG.format(name=log.path.name))
+    with opened(log.path, log.root) as connection:
         for session in list(records(connection, _SESSIONS)):
             messages = (_message(message) for message in records(connection, _MESSAGES, session["id"]))
             yield from build_session_run(

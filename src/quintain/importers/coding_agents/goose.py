@@ -6,6 +6,7 @@ A session begins with its record and then has a message a line; an export has th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -20,6 +21,8 @@ _APPLICATION = frozenset({"toolConfirmationRequest", "actionRequired", "systemNo
 """Parts for the person, which the model does not get."""
 _EVENTS = frozenset({"notification", "error", "complete"})
 """Events of a stream beside its messages."""
+_FAILURE = re.compile(r"\ARan into this error: .*\sPlease retry if you think this is .*\Z", re.DOTALL)
+_FAILED = "messages in which Goose says that a request failed are not trained on"
 _NO_TASK = "a stream of Goose does not have the task: add a prompt to the runs before training"
 
 
@@ -134,6 +137,9 @@ def _messages(message: dict[str, Any], report: Report) -> Iterator[dict[str, Any
         if role == "assistant":
             known["model"] = nonblank(inference.get("resolvedModel"), inference.get("requestedModel"))
             known["usage"] = about.get("usage")
+            if _FAILURE.match("".join(as_text(as_dict(part).get("text")) for part in others)):
+                report.note(_FAILED)
+                known["train"] = False
         elif about.get("userVisible") is False:
             known["context"] = True
         yield known

@@ -1,7 +1,7 @@
-"""OpenCode sessions: its storage folder, `opencode export`, and the events of `opencode run --format json`.
+"""OpenCode sessions: its database `opencode.db`, its storage folder, `opencode export`, and `opencode run --format json`.
 
-A message of the assistant may hold several turns of the model: each `step-start` begins one. In the storage folder the
-session's file leads; the files of `message/` and `part/` are joined to it by id.
+A message of the assistant may hold several turns of the model: each `step-start` begins one. In the storage folder, which
+came before the database, the session's file leads; the files of `message/` and `part/` are joined to it by id.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quintain.errors import InvalidInput
+from quintain.importers.files.databases import UNREAD_LOG, is_database, opened, records
 from quintain.importers.log_file import LogFile
 from quintain.importers.protocol import Probe, Report, Run
 from quintain.importers.row_reader import Importer, object_rows
@@ -22,15 +23,21 @@ from quintain.importers.transcripts.message_parts import (
     plain_text,
     visible_content,
 )
-from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank
+from quintain.importers.values import as_dict, as_list, as_text, dicts_in, nonblank, parse_json_text
 
 _EVENTS = ("step_start", "text", "tool_use", "step_finish", "reasoning")
 _NO_MESSAGES = "expected the messages of this session in the folder, got none; import all of `storage`"
 _QUIET = ("step-finish", "snapshot", "patch", "agent", "retry")
+_CUT_OFF = "replies that were cut off are not trained on"
+_TABLES = {"session", "message", "part"}
+_MESSAGES = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
+_PARTS = "SELECT id, data FROM part WHERE message_id = ? ORDER BY id"
 
 
 def _detect(probe: Probe) -> float:
-    """Match a session file, an export (`info` and `messages` with parts), or events with a part."""
+    """Match a database, a session file, an export (`info` and `messages` with parts), or events with a part."""
+    if probe.shape == "sqlite":
+        return 0.9 if set(probe.rows) >= _TABLES else 0.0
     head = probe.first
     messages = dicts_in(head.get("messages"))
     if isinstance(head.get("info"), dict) and any({"parts", "info"} <= message.keys() for message in messages):
@@ -47,6 +54,9 @@ def _detect(probe: Probe) -> float:
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
+    if is_database(log.path, log.root):
+        yield from _read_database(log, report)
+        return
     events: dict[str, _Session] = {}
     for line, row in object_rows(log, report):
         if isinstance(row.get("info"), dict):
@@ -83,6 +93,23 @@ class _Session:
         if not self.messages or self.messages[-1][0].get("id") != name:
             self.messages.append(({"id": name, "role": "assistant"}, []))
         self.messages[-1][1].append(part)
+
+
+def _read_database(log: LogFile, report: Report) -> Iterator[Run]:
+    if log.sibling(f"{log.path.name}-wal") is not None:
+        report.note(UNREAD_LOG.format(name=log.path.name))
+    with opened(log.path, log.root) as connection:
+        for line, row in enumerate(list(records(connection, "SELECT * FROM session")), 1):
+            messages = []
+            for stored in list(records(connection, _MESSAGES, row["id"])):
+                parts = records(connection, _PARTS, stored["id"])
+                messages.append((_held(stored), [_held(part) for part in parts]))
+            yield from _run(line, _Session({**row, "parentID": row.get("parent_id")}, messages), report)
+
+
+def _held(stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the message or part that a row of the database has as JSON."""
+    return as_dict(parse_json_text(as_text(stored["data"]))) | {"id": stored["id"]}
 
 
 def _stored(log: LogFile, session: dict[str, Any], report: Report) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
@@ -189,7 +216,14 @@ def _replies(message: dict[str, Any], parts: list[dict[str, Any]], report: Repor
         else:
             turns[-1].append(part)
     for turn in turns:
-        yield from _turn(message, turn, as_dict(message.get("tokens")) if len(turns) == 1 else {}, report)
+        usage = as_dict(message.get("tokens")) if len(turns) == 1 else {}
+        is_last = turn is turns[-1] and message.get("error") is not None
+        is_cut = is_last and bool(turn) and turn[-1].get("type") in ("text", "reasoning")
+        for written in _turn(message, turn, usage, report):
+            if is_cut and written["role"] == "assistant":  # else a step has its end, or a call that was whole
+                report.note(_CUT_OFF)
+                written["train"] = False
+            yield written
 
 
 def _turn(

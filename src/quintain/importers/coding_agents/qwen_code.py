@@ -25,12 +25,12 @@ _ASKED = (None, "mid_turn_user_message")
 
 
 def _detect(probe: Probe) -> float:
-    """Match linked lines of a session whose messages have parts."""
+    """Match lines of a session, each with its id, whose messages have parts."""
     if any(_VERSION in row or row.get("subtype") == _OPENING for row in map(as_dict, probe.rows)):
         return if_most(0.97, probe, lambda row: "session_id" in row)
-    linked = [row for row in map(as_dict, probe.rows) if _is_linked(row)]
-    has_parts = any(isinstance(as_dict(row.get("message")).get("parts"), list) for row in linked)
-    return if_most(0.96, probe, _is_linked) if has_parts else 0.0
+    lines = [row for row in map(as_dict, probe.rows) if _is_line(row)]
+    has_parts = any(isinstance(as_dict(row.get("message")).get("parts"), list) for row in lines)
+    return if_most(0.96, probe, _is_line) if has_parts else 0.0
 
 
 def _read(log: LogFile, report: Report) -> Iterator[Run]:
@@ -40,8 +40,8 @@ def _read(log: LogFile, report: Report) -> Iterator[Run]:
 IMPORTER = Importer("qwen_code", "Qwen Code session", _detect, _read)
 
 
-def _is_linked(row: dict[str, Any]) -> bool:
-    return isinstance(row.get("sessionId"), str) and {"uuid", "parentUuid"} <= row.keys()
+def _is_line(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("sessionId"), str) and "uuid" in row
 
 
 def _lines(rows: Iterable[tuple[int, dict[str, Any]]], report: Report) -> Iterator[tuple[int, dict[str, Any]]]:

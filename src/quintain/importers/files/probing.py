@@ -14,7 +14,7 @@ from quintain.errors import InvalidInput
 from quintain.importers.files.archives import archive
 from quintain.importers.files.byte_streams import ReadState, chunks, open_regular
 from quintain.importers.files.databases import MARK as DATABASE
-from quintain.importers.files.databases import MAX_BYTES, tables
+from quintain.importers.files.databases import tables
 from quintain.importers.files.json_parser import Parser
 from quintain.importers.files.raw_values import LongValue, RawValue, elements, is_lines, lines
 from quintain.importers.files.spooled_list import SpooledList
@@ -106,9 +106,7 @@ def _archive(path: Path, root: Path) -> ProbeResult:
 
 
 def _database(path: Path, root: Path, start: bytes) -> ProbeResult:
-    with open_regular(path, root) as file:
-        names = tables(file.read(MAX_BYTES + 1))
-    probed = Probe(path.relative_to(root).parts, "sqlite", rows=names[:_MAX_NAMES])
+    probed = Probe(path.relative_to(root).parts, "sqlite", rows=tables(path, root)[:_MAX_NAMES])
     return ProbeResult(probed, _kind(start, start))
 
 

@@ -20,6 +20,7 @@ from quintain.importers.values import as_dict, as_text, dicts_in, nonblank, pars
 
 _Lines = SpooledList[tuple[int, dict[str, Any]]]
 _MESSAGES = ("message", "message_end")
+_MIRRORED = "replies that OpenClaw wrote itself, such as copies of what it delivered, are not trained on"
 _DROID = "session_start"
 _HEADERS = {"session": "pi", _DROID: "droid"}
 """Type of the first line -> program, where the line does not name it."""
@@ -71,7 +72,10 @@ def _is_line(row: dict[str, Any]) -> bool:
 
 def _run(begin: int, head: dict[str, Any], lines: _Lines, report: Report) -> Iterator[Run]:
     script = transcript_of(_messages(_branch(lines, report), report), report)
-    is_openclaw = any((nonblank(row.get("customType")) or "").startswith("openclaw.") for _, row in lines)
+    is_openclaw = any(
+        as_text(row.get("customType")).startswith("openclaw.") or _is_by_program(as_dict(row.get("message")))
+        for _, row in lines
+    )
     session, harness = nonblank(head.get("id")), nonblank(head.get("harness"), "openclaw" if is_openclaw else None)
     title = nonblank(head.get("name"), head.get("sessionTitle"), head.get("title"))
     yield from build_session_run(
@@ -143,7 +147,15 @@ def _messages(lines: Iterable[tuple[int, dict[str, Any]]], report: Report) -> It
             stated = message.get("timestamp")
             known["timestamp"] = stated if parse_time(stated) is not None else row.get("timestamp")
             known |= {"model": model} if model and message.get("role") == "assistant" and "model" not in known else {}
+            if _is_by_program(message):
+                report.note(_MIRRORED)
+                known["train"] = False
             yield {**known, "tool_calls": message.get("tool_calls", message.get("toolCalls"))}
+
+
+def _is_by_program(message: dict[str, Any]) -> bool:
+    """Whether OpenClaw wrote a message of the assistant itself: a copy of what it delivered, or a text put in."""
+    return message.get("role") == "assistant" and message.get("provider") == "openclaw"
 
 
 def _context(kind: str, row: dict[str, Any]) -> Any:
