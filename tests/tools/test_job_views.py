@@ -597,6 +597,14 @@ def test_a_training_that_measures_itself_shows_its_curve_with_the_interval_first
     assert "not evaluated" not in figure["subtitle"]
 
 
+def test_the_step_whose_weights_were_kept_is_marked_beside_the_measured_success_too(services: Services) -> None:
+    rows = [step(n, validation_loss=loss, held_out_success=0.2 * n) for n, loss in ((1, 0.5), (2, 0.4), (3, 0.6))]
+    figure = figure_of(services, finished_with(services, trained(), *rows, report={"best_step": 2}))
+    assert [panel["title"] for panel in figure["panels"]] == ["Success on held-out tasks", "Loss"]
+    assert [panel["marks"] for panel in figure["panels"]] == [[{"x": 2, "label": "weights kept"}]] * 2
+    assert figure["panels"][1]["lines"][0]["best"]["label"] == "lowest loss: step 2"
+
+
 def test_marks_without_pairs_show_good_and_bad_runs_as_unbroken_lines_and_no_kl_on_rows(services: Services) -> None:
     """Steps of good runs alone or of bad ones, and a hole of the whole run from 5 to 20."""
     steps = [*range(1, 6), *range(20, 25)]
