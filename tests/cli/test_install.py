@@ -180,7 +180,7 @@ def test_the_skill_is_written_where_the_client_looks_and_taken_out(user: Path) -
     file = user / ".claude" / "skills" / "quintain" / "SKILL.md"
     assert file.read_bytes() == skill_file().read_bytes()
     assert quintain("install", "claude-code", "--skill", "--undo", "--yes").returncode == 0
-    assert not file.exists()
+    assert (file.parent.exists(), file.parents[1].exists()) == (False, True)
 
 
 DOCUMENT = st.recursive(

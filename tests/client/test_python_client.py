@@ -99,7 +99,7 @@ def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:
             opened.runs(agnt="starter")  # type: ignore[call-arg]
         with pytest.raises(NotFound, match=r"with home\.register_agent\(name='baseline'"):
             opened.agent("nobody")
-        with pytest.raises(NotFound, match=r"call home\.list_jobs"):
+        with pytest.raises(NotFound, match=r"see home\.list_jobs"):
             opened.job("job-none")
         plan = opened.plan(goal=["measure_only"])
         assert plan.method is None or isinstance(plan.method, str)
