@@ -134,6 +134,10 @@ def _suite(version: str, url: str, out: Path) -> int:
     return scored["FAILURE"] + (0 if total else 1)
 
 
+_CONNECT_MS = "120000"
+"""Of the Inspector, whose 15 s a server's first start needs on a busy machine."""
+
+
 def _inspector(era: str, home: Path) -> int:
     """Check the list of tools by the Inspector's strict rules over stdio; returns 1 where it finds fault."""
     server = [sys.executable, "-m", "quintain.cli.main", "serve", "--home", str(home)]
@@ -142,6 +146,8 @@ def _inspector(era: str, home: Path) -> int:
         "--cli",
         "--protocol-era",
         era,
+        "--connect-timeout",
+        _CONNECT_MS,
         *server,
         "--method",
         "tools/list",

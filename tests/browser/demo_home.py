@@ -13,6 +13,8 @@ from quintain.tools.services import Services, open_services
 
 ENVIRONMENT = "quintain/inventory"
 HELD_OUT_TASKS = 16
+ACTING = {"max_turns": 8, "sampling": {"max_new_tokens": 160}}
+"""How the demo's evaluations play, which differs from the defaults."""
 
 
 class Demo:
@@ -60,7 +62,7 @@ class Demo:
             hyperparameters={"epochs": 4, "batch_size": 2, "learning_rate": 1e-3},
         )
         evaluations = [
-            self.job("evaluate_agent", agent=agent, environment=ENVIRONMENT, n_tasks=HELD_OUT_TASKS)
+            self.job("evaluate_agent", agent=agent, environment=ENVIRONMENT, n_tasks=HELD_OUT_TASKS, **ACTING)
             for agent in ("baseline", "sft")
         ]
         compared = self.call("compare_agents", agents=["baseline", "sft"], environment=ENVIRONMENT)

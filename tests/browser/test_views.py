@@ -135,7 +135,8 @@ def test_an_agent_is_measured_like_its_parent_and_trained_further_from_its_page(
     page.wait_for_url("**/jobs/job-*")
     measured = visitor.call("get_job", job_id=page.url.rpartition("/")[2], detail="settings")["settings"]
     parent = visitor.call("get_job", job_id=site.ids["evaluation"], detail="settings")["settings"]
-    assert all(measured[name] == parent[name] for name in ("environment", "n_tasks", "repeats", "seed", "split"))
+    alike = ("environment", "n_tasks", "repeats", "seed", "split", "max_turns", "sampling")
+    assert all(measured[name] == parent[name] for name in alike)
     visitor.call("cancel_job", job_id=page.url.rpartition("/")[2])
     page = visitor.open(address)
     page.get_by_label("Method").select_option("grpo")

@@ -14,16 +14,19 @@ from typer.testing import CliRunner
 
 from jobs_in_process import jobs_in_process  # noqa: F401
 from quintain.artifacts.checksums import write_checksums
+from quintain.cli.commands import talk
 from quintain.cli.commands.doctor import run_doctor
 from quintain.cli.main import app, command
 from quintain.cli.table import COMMANDS, SECTIONS
 from quintain.errors import Unavailable, disk_remedy
+from quintain.next_step import Hint
 from quintain.records.agent import Agent, ModelRef
 from quintain.records.jobs.job import SelftestSpec
 from quintain.records.trajectory import OutcomeStatus
 from quintain.settings import Settings, read_settings
 from quintain.tools.catalog import CATALOG
 from quintain.tools.data.datasets import export_dataset
+from quintain.tools.evaluation.conversations import TalkResult
 from quintain.tools.services import Services
 from store_shelves import job
 from terminal import quintain
@@ -152,6 +155,22 @@ def test_an_agent_that_cannot_talk_is_refused_before_a_line_is_read(home: Path) 
         done = quintain("talk", "starter", "--message", "", *more, home=home)
         assert (done.returncode, "--message: expected a string with at least 1 character" in done.stderr) == (2, True)
     assert json.loads(quintain("jobs", "list", "--json", home=home).stdout)["items"] == [], "no job begins"
+
+
+def test_a_talk_begins_with_an_example_of_what_can_be_asked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = TalkResult(
+        job_id="job-1",
+        turn="person",
+        status="running",
+        steps=({"actor": "user", "message": "Hi"}, {"actor": "agent", "message": "Hello."}),
+        example="How heavy is the hat?",
+        resource_uri="job://job-1",
+        next_step=Hint(""),
+    )
+    monkeypatch.setattr(talk, "_exchange", lambda services, arguments: said)
+    done = quintain("talk", "starter", "--environment", "quintain/inventory", "--message", "Hi", home=home)
+    shown = ["What can be asked here: How heavy is the hat?", "Hello.", "Not stored: job-1"]
+    assert done.stdout.splitlines() == shown
 
 
 def test_a_new_home_is_named_once(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ def test_commands_ids_names_and_choices_are_completed(settings: Settings) -> Non
     assert "watch" in completed("quintain jobs ", home)
     assert "list" not in completed("quintain jobs w", home)
     assert completed("quintain show traj-", home) == [added.id]
+    assert completed("quintain report sch", home) == ["scholar"]
+    assert completed("quintain score ru", home) == completed("quintain export sft a --scorer ru", home) == ["rules"]
     assert completed("quintain evaluate sc", home) == ["scribe", "scholar"]
     assert completed("quintain evaluate other_", home) == ["other_1"]
     assert completed("quintain evaluate scholar --environment quintain/inv", home) == ["quintain/inventory"]

@@ -174,11 +174,13 @@ def test_wrong_requests_are_refused_with_the_remedy(user: Path) -> None:
 
 
 def test_the_skill_is_written_where_the_client_looks_and_taken_out(user: Path) -> None:
-    assert quintain("install", "claude-code", "--skill", "--yes").returncode == 0
+    written = quintain("install", "claude-code", "--skill", "--yes")
+    assert (written.returncode, "/mcp" in written.stdout) == (0, False)
+    assert "Installed in Claude Code. Its new sessions read the skill." in written.stdout
     file = user / ".claude" / "skills" / "quintain" / "SKILL.md"
     assert file.read_bytes() == skill_file().read_bytes()
     assert quintain("install", "claude-code", "--skill", "--undo", "--yes").returncode == 0
-    assert not file.exists()
+    assert (file.parent.exists(), file.parents[1].exists()) == (False, True)
 
 
 DOCUMENT = st.recursive(

@@ -92,12 +92,14 @@ def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:
         with pytest.raises(q.InvalidInput, match=r"row 1: expected .* \(rows before it are stored: 1\)"):
             opened.record(rows)
         with pytest.raises(InvalidInput) as refused:
-            opened.runs(since="never").to_list()
+            opened.runs(since="never")
         assert refused.value.code == "invalid_input"
         assert refused.value.remedy.endswith("correct it and call home.runs again")
+        with pytest.raises(InvalidInput, match="did you mean 'agent'"):
+            opened.runs(agnt="starter")  # type: ignore[call-arg]
         with pytest.raises(NotFound, match=r"with home\.register_agent\(name='baseline'"):
             opened.agent("nobody")
-        with pytest.raises(NotFound, match=r"call home\.list_jobs"):
+        with pytest.raises(NotFound, match=r"see home\.list_jobs"):
             opened.job("job-none")
         plan = opened.plan(goal=["measure_only"])
         assert plan.method is None or isinstance(plan.method, str)

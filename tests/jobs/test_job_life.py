@@ -50,7 +50,7 @@ def test_a_job_starts_at_once_and_its_own_shim_ingests_it(jobs: JobHome) -> None
     log = jobs.runner.log_tail(job.id)
     assert "phase: stepping" in log
     assert "step 5 of 5: loss 0.2" in log
-    with pytest.raises(Conflict, match=r"which succeeded; call get_job"):
+    with pytest.raises(Conflict, match=r"which succeeded; see get_job"):
         jobs.runner.resume(job.id)
     with pytest.raises(NotFound, match="job-0000000000"):
         jobs.runner.resume("job-0000000000")

@@ -134,8 +134,8 @@ def test_bad_input_names_the_value_the_bound_and_what_to_call_next(settings: Set
             ],
         ),
         ("search_trajectories", {"limit": 500}, ["got 500", "1..200", "call search_trajectories again"]),
-        ("get_trajectory", {"trajectory_id": "traj-x"}, ["[not_found]", "'traj-x'", "call search_trajectories"]),
-        ("get_job", {"job_id": "job-x"}, ["[not_found]", "'job-x'", "call list_jobs"]),
+        ("get_trajectory", {"trajectory_id": "traj-x"}, ["[not_found]", "'traj-x'", "see search_trajectories"]),
+        ("get_job", {"job_id": "job-x"}, ["[not_found]", "'job-x'", "see list_jobs"]),
         ("record_trajectory", {"trajectory": {"steps": []}}, ["trajectory.steps", "at least 1"]),
         ("export_dataset", {"kind": "sft", "name": "d", "filter": {}}, ["[empty_filter]", "job_id, agent"]),
         (

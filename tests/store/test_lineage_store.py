@@ -223,7 +223,7 @@ def test_a_name_or_a_session_is_understood_and_anything_else_is_refused(store: S
     assert store.lineage.resolve("good-runs") == [Ref("dataset", "ds-2")]
     assert store.lineage.resolve("session 7") == [Ref("trajectory", run_id) for run_id in runs]
     assert store.lineage.resolve(runs[0]) == [Ref("trajectory", runs[0])]
-    with pytest.raises(NotFound, match="'nobody'; call search_trajectories"):
+    with pytest.raises(NotFound, match="'nobody'; see search_trajectories"):
         store.lineage.resolve("nobody")
 
 

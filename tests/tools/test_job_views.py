@@ -293,7 +293,7 @@ def test_the_settings_of_a_training_come_with_the_call_that_repeats_it_with_anot
     assert other == one.model_copy(update=changed)
 
 
-def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiting: Services) -> None:
+def test_an_agent_is_measured_where_its_training_or_its_rows_were_played_or_on_its_dataset(waiting: Services) -> None:
     """By the id of the dataset: the name may be that of a newer one."""
     texts = freeze_rows(waiting, "text", [TextRow(text="a"), TextRow(text="b")], "notes")
     played = freeze_runs(waiting, run("t1"))
@@ -305,14 +305,16 @@ def test_an_agent_is_measured_where_its_rows_were_played_or_on_its_dataset(waiti
     written = freeze_runs(waiting, run("t3", job_id=stored(waiting, "job-own", own)))
     easy = EVALUATE.model_copy(update={"environment": "quintain/inventory?difficulty=easy"})
     simple = freeze_runs(waiting, run("t4", job_id=stored(waiting, "job-easy", easy)))
-    for job_id, method, dataset_id, measured in (
-        ("job-1", "pretrain", texts, {"dataset_id": texts, "split": "train"}),
-        ("job-2", "sft", played, {"environment": "quintain/inventory"}),
-        ("job-3", "sft", answered, {"environment": quiz.environment}),
-        ("job-4", "sft", written, {"environment": "quintain/inventory"}),
-        ("job-5", "sft", simple, {"environment": easy.environment}),
+    by_itself = {"evaluate_environment": easy.environment, "evaluate_every_steps": 5}
+    for job_id, method, dataset_id, settings, measured in (
+        ("job-1", "pretrain", texts, {}, {"dataset_id": texts, "split": "train"}),
+        ("job-2", "sft", played, {}, {"environment": "quintain/inventory"}),
+        ("job-3", "sft", answered, {}, {"environment": quiz.environment}),
+        ("job-4", "sft", written, {}, {"environment": "quintain/inventory"}),
+        ("job-5", "sft", simple, {}, {"environment": easy.environment}),
+        ("job-6", "pretrain", texts, by_itself, {"environment": easy.environment}),
     ):
-        given = {"method": method, "dataset_id": dataset_id, "config": CONFIGS[method]()}
+        given = {"method": method, "dataset_id": dataset_id, "config": CONFIGS[method](**settings)}
         stored(waiting, job_id, TrainSpec(agent=STARTER, name="n", output_dir="unused", **given), running=True)
         result = JobResult(agent="agent:n@1")
         waiting.store.jobs.finish(job_id, 1, JobStatus.SUCCEEDED, waiting.clock(), result=result)
@@ -595,6 +597,14 @@ def test_a_training_that_measures_itself_shows_its_curve_with_the_interval_first
     assert [measured[name][-1] for name in ("x", "y", "low", "high")] == [3, pytest.approx(0.6), 0.1, 0.9]
     assert acting["label"] == "training tasks, as it acts"
     assert "not evaluated" not in figure["subtitle"]
+
+
+def test_the_step_whose_weights_were_kept_is_marked_beside_the_measured_success_too(services: Services) -> None:
+    rows = [step(n, validation_loss=loss, held_out_success=0.2 * n) for n, loss in ((1, 0.5), (2, 0.4), (3, 0.6))]
+    figure = figure_of(services, finished_with(services, trained(), *rows, report={"best_step": 2}))
+    assert [panel["title"] for panel in figure["panels"]] == ["Success on held-out tasks", "Loss"]
+    assert [panel["marks"] for panel in figure["panels"]] == [[{"x": 2, "label": "weights kept"}]] * 2
+    assert figure["panels"][1]["lines"][0]["best"]["label"] == "lowest loss: step 2"
 
 
 def test_marks_without_pairs_show_good_and_bad_runs_as_unbroken_lines_and_no_kl_on_rows(services: Services) -> None:

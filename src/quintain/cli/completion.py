@@ -21,6 +21,7 @@ _KINDS: dict[str, tuple[NamedKind | str, ...]] = {
     "opponent": ("agents",),
     "id": ("agents", "datasets", "jobs", "evaluations", "comparisons", "runs"),
     "environment": ("environments",),
+    "scorer": ("scorers",),
 }
 """Argument, or its name at the terminal, -> kinds of its values."""
 
@@ -58,13 +59,16 @@ def kinds_of(argument: str, name: str | None) -> tuple[str, ...]:
 def found_names(kinds: Sequence[str], home: object, start: str) -> Iterator[tuple[str, str]]:
     """Yield names of these kinds that begin with a text, each with a word about it."""
     try:
-        if "environments" in kinds:
+        if kinds == ("environments",):
             from quintain.environments.registry import environment_ids
 
             yield from ((name, "") for name in environment_ids() if name.startswith(start))
-        database = _database(home)
-        for kind in kinds:
-            if kind != "environments" and database is not None:
+        elif kinds == ("scorers",):
+            from quintain.scoring.registry import scorer_names
+
+            yield from ((name, "") for name in scorer_names() if name.startswith(start))
+        elif (database := _database(home)) is not None:
+            for kind in kinds:
                 yield from newest_names(database, kind, start)  # type: ignore[arg-type]
     except (QuintainError, OSError):
         return

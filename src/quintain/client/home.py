@@ -112,6 +112,9 @@ class Home(DataMethods, LabelMethods, TrainMethods, JobsMethods, EvaluateMethods
             sort: `reward`, or a scorer's stored values; `-NAME`: worst first.
             limit: Runs at most.
             **filter: Conditions; none: every run.
+
+        Raises:
+            InvalidInput: a condition is unknown or has an invalid value.
         """
         return Runs(self, filter, sort=sort, limit=limit)
 

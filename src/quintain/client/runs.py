@@ -73,6 +73,7 @@ class Runs:
     ) -> None:
         if limit is not None and limit < 0:
             raise InvalidInput(f"limit: expected a number of runs from 0, got {limit}; correct limit")
+        home.session.check("search_trajectories", {"filter": filter or None, "sort": sort})
         self._home, self._filter, self._sort, self._limit = home, filter, sort, limit
 
     def __iter__(self) -> Iterator[Trajectory]:

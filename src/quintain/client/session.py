@@ -86,9 +86,20 @@ class Session:
         from quintain.tools.catalog import tool as find
         from quintain.tools.invocation import call
 
-        chosen = {name: plain(value) for name, value in arguments.items() if value is not None}
         with errors_name_methods():
-            return in_methods(call(self.services(), find(tool).for_operator, chosen))
+            return in_methods(call(self.services(), find(tool).for_operator, _given(arguments)))
+
+    def check(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        """Check the arguments of a call that is made later.
+
+        Raises:
+            InvalidInput: as the call would.
+        """
+        from quintain.tools.catalog import tool as find
+        from quintain.tools.invocation import check
+
+        with errors_name_methods():
+            check(find(tool).for_operator, _given(arguments))
 
     def read(self, function: Callable[[Services], T]) -> T:
         """Call a function with the open home."""
@@ -113,6 +124,11 @@ class Session:
                 f"expected {what} after `load`, got it before; await its method `load` first", code="not_loaded"
             )
         return self.read(function)
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call that are not None, as tools take them."""
+    return {name: plain(value) for name, value in arguments.items() if value is not None}
 
 
 def plain(value: Any) -> Any:

@@ -140,7 +140,7 @@ class JobRunner:
             spec = spec or job.spec
             return self.start(spec, request_key=job.request_key, priority=job.priority, resumed_from=job_id).job
         status = "which succeeded" if job.status is JobStatus.SUCCEEDED else f"which is {job.status}"
-        remedy = Hint("call ", call("get_job", job_id=job_id))
+        remedy = Hint("see ", call("get_job", job_id=job_id))
         if job.status is JobStatus.SUCCEEDED and isinstance(done := job.spec, TrainSpec):
             source = {"dataset_id": done.dataset_id, "environment": done.environment}
             further = call("start_training", method=done.method, model=job_id, **source)

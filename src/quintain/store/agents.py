@@ -66,7 +66,7 @@ class Agents:
                 if not names:
                     register = call("register_agent", name="baseline", model="starter")
                     raise NotFound(Hint(f"{wrong}none is registered: name a model with ", register))
-                known = f"known names: {', '.join(names)}; call "
+                known = f"known names: {', '.join(names)}; see "
                 raise NotFound(Hint(wrong, known, call("list_library", kind="agents")))
         return agent
 

@@ -11,7 +11,7 @@ from quintain.next_step import ToolCall
 from quintain.records.evaluation import Comparison, Evaluation
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.jobs.job import JobStatus
-from quintain.tools.jobs.jobs import list_jobs
+from quintain.tools.jobs.jobs import NO_JOB, list_jobs
 from quintain.tools.jobs.next_steps import next_step
 from quintain.tools.services import Services
 
@@ -27,10 +27,11 @@ def overview(services: Services, written: Callable[[ToolCall], str]) -> dict[str
         for status in (JobStatus.RUNNING, JobStatus.QUEUED)
         for job in list_jobs(services, status=status, limit=_MOST).items
     ]
-    # Unfinished jobs have their own place on the page, and previews are on that of their dataset.
-    ended = [job for job in newest.items if job.status not in {"running", "queued"} and job.kind != "preview"]
+    # Previews are on the page of their dataset, a check of the installation leads nowhere, and unfinished jobs have their own place.
+    jobs = [job for job in newest.items if job.kind not in {"preview", "selftest"}]
+    ended = [job for job in jobs if job.status not in {"running", "queued"}]
     ended.sort(key=lambda job: job.ended_at or job.created_at, reverse=True)
-    step = "" if newest.items else newest.next_step.render(written)
+    step = "" if jobs else NO_JOB.render(written)
     if ended:
         last = ended[0]
         following = next_step(services, services.store.jobs.get(last.job_id)).render(written)

@@ -208,7 +208,9 @@ def planned_undo(client: Client, home: Path) -> Change:
 
 
 def apply(change: Change) -> None:
-    """Make a change: the file appears whole, with its permissions; a file that was not there before the install goes.
+    """Make a change: the file appears whole, with its permissions.
+
+    A file that was not there before the install goes, with its folder if nothing else is in it.
 
     Raises:
         Conflict: The file has changed since it was read.
@@ -229,6 +231,8 @@ def apply(change: Change) -> None:
             file.unlink(missing_ok=True)
         if not change.keep_backup:
             backup.unlink(missing_ok=True)
+        if not any(file.parent.iterdir()):
+            file.parent.rmdir()
     except OSError as error:
         raise Unavailable(f"cannot write {file} ({error.strerror}); {disk_remedy(error)}") from error
 

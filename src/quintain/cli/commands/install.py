@@ -56,7 +56,13 @@ def install(
             near = nearest(client, CLIENTS)
             raise InvalidInput(f"expected one of {', '.join(CLIENTS)}, got {shown(client)}{near}")
         change = _planned(CLIENTS[client], undo=undo, skill=skill, home=home)
-        status = _carry_out(CLIENTS[client], change, ask=not yes, dry_run=dry_run, undo=undo, json_out=json_out)
+        then = "Its new sessions read the skill." if skill else CLIENTS[client].restart
+        done = (
+            f"Taken out of {CLIENTS[client].title}. Restart it."
+            if undo
+            else f"Installed in {CLIENTS[client].title}. {then}"
+        )
+        status = _carry_out(CLIENTS[client], change, ask=not yes, dry_run=dry_run, json_out=json_out, done=done)
     raise typer.Exit(status)
 
 
@@ -68,7 +74,7 @@ def _planned(client: Client, *, undo: bool, skill: bool, home: Path | None) -> C
     return planned_undo(client, user) if undo else planned_install(client, user, server_command(home))
 
 
-def _carry_out(client: Client, change: Change, *, ask: bool, dry_run: bool, undo: bool, json_out: bool) -> int:
+def _carry_out(client: Client, change: Change, *, ask: bool, dry_run: bool, json_out: bool, done: str) -> int:
     console = plain_console()
     difference = _difference(change)
     if json_out and ask and not dry_run:
@@ -89,9 +95,8 @@ def _carry_out(client: Client, change: Change, *, ask: bool, dry_run: bool, undo
         console.print(json.dumps({**result, "diff": difference}))
     elif changed:
         kept = f" The earlier file is {backup}." if backup and change.before else ""
-        done = "Taken out of {}. Restart it." if undo else f"Installed in {{}}. {client.restart}"
-        kept += f" Take it out again with quintain install {client.name} --undo." if backup and not undo else ""
-        console.print(f"{done.format(client.title)}{kept}")
+        kept += f" Take it out again with quintain install {client.name} --undo." if backup else ""
+        console.print(f"{done}{kept}")
     return 0
 
 

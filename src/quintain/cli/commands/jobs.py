@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from quintain.cli.command_lines import command_line, render_for_terminal, to_command_lines, to_command_options
+from quintain.cli.completion import completion_of
 from quintain.cli.layout import Column, cut, print_facts, print_table
 from quintain.cli.main import HomeOption
 from quintain.cli.session import (
@@ -77,7 +78,7 @@ def _print_error(console: Console, view: JobView) -> None:
 
 
 def first_command(
-    job_id: Annotated[str, typer.Argument(help="A queued job.")],
+    job_id: Annotated[str, typer.Argument(help="A queued job.", autocompletion=completion_of("job_id", None))],
     home: HomeOption = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print the job as JSON.")] = False,
 ) -> None:

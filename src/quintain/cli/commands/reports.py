@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from quintain.cli.completion import completion_of
 from quintain.cli.main import HomeOption
 from quintain.cli.session import Session, plain_console, write_file
 from quintain.errors import InvalidInput
@@ -33,7 +34,10 @@ def require_ending(path: Path | None) -> None:
 
 
 def report(
-    id: Annotated[str, typer.Argument(help="Job, comparison, evaluation, agent or dataset.")],
+    id: Annotated[
+        str,
+        typer.Argument(help="Job, comparison, evaluation, agent or dataset.", autocompletion=completion_of("id", None)),
+    ],
     out: Annotated[
         Path | None, typer.Option(help="File to write; default: reports/ID.html in the home folder.")
     ] = None,

@@ -44,6 +44,8 @@ def _talk(services: Services, use: CommandRun) -> int:
     for text in [named] if named is not None else iter(lambda: _line(is_tty), ""):
         asked = {"job_id": job_id} if job_id else use.arguments
         result = _exchange(services, {**asked, "message": text})
+        if job_id is None and result.example:
+            console.print(printable(f"What can be asked here: {result.example}"), style="dim")
         job_id = result.job_id
         shown = _show(console, result, shown + 1)
         if result.turn == "over":

@@ -87,7 +87,7 @@ def not_found_error(connection: Connection, table: Table, ids: list[str], noun: 
     recent = list(connection.scalars(select(table.c.id).order_by(table.c.seq.desc()).limit(3)))
     named = list_names(list(map(shown, ids)), 3)
     known = f"the newest are {', '.join(recent)}" if recent else f"no {noun} is stored"
-    listed = Hint("; call ", _LISTED_BY[noun]) if noun in _LISTED_BY else ""
+    listed = Hint("; see ", _LISTED_BY[noun]) if noun in _LISTED_BY else ""
     return NotFound(Hint(f"expected the id of a stored {noun}, got {named}; {known}", listed))
 
 

@@ -94,7 +94,7 @@ class Lineage:
             return [Ref("trajectory", run_id) for run_id in runs]
         raise NotFound(
             Hint(
-                f"expected the id, name or session of a stored record, got {name[:80]!r}; call ",
+                f"expected the id, name or session of a stored record, got {name[:80]!r}; see ",
                 call("search_trajectories"),
                 ", ",
                 call("list_jobs"),

@@ -230,7 +230,7 @@ def _fetch(connection: Connection, trajectory_id: str) -> Trajectory:
         forgotten = f"got {trajectory_id!r}, forgotten on {row.forgotten_at:%Y-%m-%d}; its content was removed"
         raise NotFound(
             Hint(
-                f"expected a stored trajectory, {forgotten}, call ",
+                f"expected a stored trajectory, {forgotten}; see ",
                 call("get_lineage", id=trajectory_id),
                 " for the affected records",
             ),

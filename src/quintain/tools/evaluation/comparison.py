@@ -196,7 +196,7 @@ def _candidates(services: Services, name: str, environment: str | None, others: 
         where = f" in {environment}" if environment else ""
         evaluate = _first_evaluation(services, str(agent.id), environment, others)
         raise NotFound(
-            Hint(f"{agent.id} has no finished evaluation{where}; call ", evaluate, " and wait for it"),
+            Hint(f"{agent.id} has no finished evaluation{where}; measure it with ", evaluate, " and wait for its end"),
             code="not_evaluated",
         )
     return _of_fixed_size(found)

@@ -36,7 +36,7 @@ def environment_leaderboard(services: Services, environment: str, suite: str | N
     if not suites:
         raise NotFound(
             Hint(
-                f"no agent was evaluated in {environment!r}; call ",
+                f"no agent was evaluated in {environment!r}; measure one with ",
                 call("evaluate_agent", agent="starter", environment=environment),
             ),
             code="not_evaluated",

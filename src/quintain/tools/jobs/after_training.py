@@ -108,13 +108,15 @@ def _stated(reward: RewardSpec) -> Any:
 
 
 def _measured_on(services: Services, spec: JobSpec) -> dict[str, Any]:
-    """Return the suite for a trained agent: where it learned, else where runs of its dataset were played, else the dataset.
+    """Return the suite for a trained agent: where it learned or was measured, else where runs of its dataset were played, else the dataset.
 
     In a game it has an `opponent`; the environment is `...` where nothing is known of it.
     """
     if environment := getattr(spec, "environment", None):
         plays = getattr(getattr(spec, "config", None), "self_play", None) is not None
         return {"environment": str(environment)} | ({"opponent": "self"} if plays else {})
+    if measured := getattr(getattr(spec, "config", None), "evaluate_environment", None):
+        return {"environment": measured}
     dataset_id = getattr(spec, "dataset_id", None)
     if dataset_id is None:
         return {"environment": "quintain/inventory"}

@@ -34,7 +34,7 @@ def shown_by(services: Services, reference: str) -> str:
         return reference
     agent = services.store.agents.find(reference)
     if agent is None:
-        expected = f"expected the id of a job, comparison or evaluation, or an agent, got {clip(reference)!r}; call "
+        expected = f"expected the id of a job, comparison or evaluation, or an agent, got {clip(reference)!r}; see "
         raise NotFound(Hint(expected, call("list_jobs"), " or ", call("list_library", kind="agents")))
     if agent.root_job_id is not None and find(services.store.jobs.get, agent.root_job_id) is not None:
         return agent.root_job_id

@@ -46,6 +46,16 @@ if TYPE_CHECKING:
     from quintain.jobs.runner import Queue
 
 JobId = Annotated[str, Field(description="From a start tool, or list_jobs.")]
+
+NO_JOB = Hint(
+    "No job yet: let an agent act with ",
+    call("collect_rollouts", agent="starter", environment="quintain/inventory"),
+    ", or measure one with ",
+    call("evaluate_agent", agent="starter", environment="quintain/inventory"),
+    ".",
+)
+"""What to do in a home without jobs."""
+
 Detail = Annotated[
     Literal["metrics", "log", "settings"] | None, Field(description="Also return curves, log or settings.")
 ]
@@ -174,13 +184,7 @@ def list_jobs(
         if following
         else Hint("No such job is stored; ", call("list_jobs"), " lists all.")
         if status is not None or kind is not None or text
-        else Hint(
-            "No job yet: let an agent act with ",
-            call("collect_rollouts", agent="starter", environment="quintain/inventory"),
-            ", or measure one with ",
-            call("evaluate_agent", agent="starter", environment="quintain/inventory"),
-            ".",
-        )
+        else NO_JOB
     )
     if unreadable:
         step = Hint(f"Left out {left_out(unreadable)}. ", *step.parts)

@@ -61,7 +61,7 @@ def report_of(services: Services, id: str) -> tuple[Report, Figure | None]:
     if agent is None:
         raise NotFound(
             Hint(
-                f"expected the id of a job, comparison, evaluation, agent or dataset, got {id!r}; call ",
+                f"expected the id of a job, comparison, evaluation, agent or dataset, got {id!r}; see ",
                 call("list_jobs"),
                 " or ",
                 call("list_library", kind="agents"),

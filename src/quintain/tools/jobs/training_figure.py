@@ -46,6 +46,9 @@ def training_figure(services: Services, job: Job) -> Figure:
     reports = step_reports(services, job.id)
     points = points_of(reports)
     marks = [Mark(x=step, label="resumed") for step in resumptions(reports)]
+    kept = job.result.report.get("best_step") if job.result is not None else None
+    if kept is not None and kept < job.step:
+        marks.append(Mark(x=kept, label="weights kept"))
     held_out = _held_out_success(services, job)
     panels = [panel for panel in (_success(points, held_out), *_views(points, job.spec)) if panel is not None]
     for panel in panels:
@@ -140,7 +143,7 @@ def _panel(view: _View, points: Points) -> Panel:
         found = line(points[metric], label, bounds=bounds, smooth=smooth, reported=steps)
         if metric == "validation_loss":
             step = min(points[metric], key=lambda one: (points[metric][one], one))
-            found["best"] = Point(x=step, y=points[metric][step], label=f"best step {step}")
+            found["best"] = Point(x=step, y=points[metric][step], label=f"lowest loss: step {step}")
         lines.append(found)
     panel = Panel(title=view.title, xlabel="optimizer step", ylabel=view.ylabel, lines=lines)
     if view.format == "percent":

@@ -141,7 +141,7 @@ function panelOf(name, jobs) {
     const best = job.curves[name].best_step;
     return {
       ...curve, ...(low && high && { low, high }), label: several ? `${job.label} (${job.job_id})` : name.replaceAll("_", " "), colour: jobs.indexOf(job),
-      best: best === null || best === undefined ? undefined : { x: curve.x[steps.indexOf(best)], y: job.curves[name].values[job.curves[name].steps.indexOf(best)], label: `best step ${best}` },
+      best: best === null || best === undefined ? undefined : { x: curve.x[steps.indexOf(best)], y: job.curves[name].values[job.curves[name].steps.indexOf(best)], label: `lowest loss: step ${best}` },
     };
   });
   const values = lines.flatMap((line) => line.y).filter((value) => value !== null);

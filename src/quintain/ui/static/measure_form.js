@@ -3,24 +3,28 @@ import { card, errorBox, h, replace } from "./elements.js";
 import { navigate } from "./router.js";
 
 // `like` has the settings that the form begins with: those of an evaluation on the same tasks, or none.
-export function measureForm(agentId, environment, like, api) {
+export function measureForm(agent, environment, like, api) {
   const problem = h("div");
   const count = (value, least, most, more = { required: true }) => h("input", { type: "number", min: least, max: most, value, ...more });
   const tasks = count(like.n_tasks, 1, 100000, { placeholder: "100 at most" }), repeats = count(like.repeats ?? 1, 1, 256), seed = count(like.seed ?? 0, 0);
+  const turns = count(like.max_turns, 1, 1000, { placeholder: "the environment's" });
+  const sampling = Object.fromEntries(Object.entries(like.sampling ?? {}).filter(([name, value]) => value !== agent.sampling[name]));
+  const sampled = Object.entries(sampling).map(([name, value]) => `${name} ${value}`).join(", ");
   const why = api.mayChange ? null : "This page is read-only: open the address with #token= that the server printed at its start.";
   const start = h("button", { type: "submit", class: "primary", disabled: !api.mayChange, title: why }, "Evaluate");
   const field = (title, element) => h("label", { class: "field" }, title, element);
   const form = h("form", { class: "stack", onsubmit: evaluate },
-    h("div", { class: "row" }, field("Environment", environment.input), field("Tasks", tasks), field("Episodes a task", repeats), field("Seed", seed), start),
-    environment.options, problem);
+    h("div", { class: "row" }, field("Environment", environment.input), field("Tasks", tasks), field("Episodes a task", repeats), field("Turns at most", turns), field("Seed", seed), start),
+    sampled && h("p", { class: "quiet" }, `Sampled as in the earlier evaluation: ${sampled}.`), environment.options, problem);
 
   async function evaluate(event) {
     event.preventDefault();
     start.disabled = true;
     replace(problem);
     try {
-      const job = await api.call("evaluate_agent", { agent: agentId, environment: environment.input.value.trim(),
-        ...(tasks.value && { n_tasks: Number(tasks.value) }), repeats: Number(repeats.value), seed: Number(seed.value) });
+      const job = await api.call("evaluate_agent", { agent: agent.id, environment: environment.input.value.trim(),
+        ...(tasks.value && { n_tasks: Number(tasks.value) }), ...(turns.value && { max_turns: Number(turns.value) }), ...(sampled && { sampling }),
+        repeats: Number(repeats.value), seed: Number(seed.value) });
       navigate(`/jobs/${job.job_id}`);
     } catch (error) {
       start.disabled = false;

@@ -36,7 +36,7 @@ export async function render(root, params, api) {
   const environments = (await listAll(api, "environments", "")).items.filter((item) => !item.players && !item.unusable).map((item) => item.id);
   const environmentField = (id) => listedField(id, typeof like.environment === "string" ? like.environment : "quintain/inventory", async () => environments, { required: true });
   const played = environmentField("training-environments");
-  root.append(measureForm(agent.id, environmentField("measured-environments"), like, api), trainingForm({
+  root.append(measureForm(agent, environmentField("measured-environments"), like, api), trainingForm({
     heading: "Train it further", title: "Environment", listed: played, fits: (one) => one.online,
     asked: () => ({ environment: played.input.value.trim(), model: agent.id }),
   }, api));
