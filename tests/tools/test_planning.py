@@ -546,7 +546,7 @@ def test_an_evolution_and_a_stage_in_a_file_of_few_tasks_take_no_more_than_it_ha
     stages = [stage, {**stage, "split": "all"}]
     recipe = waiting.store.jobs.get(start_config(waiting, {"model": "starter", "stages": stages}).job_id).spec
     assert [one.n_tasks for one in recipe.stages] == [12, 24]
-    with pytest.raises(InvalidInput, match=r"stages\[0\]: expected n_tasks of at most 12, got 30"):
+    with pytest.raises(InvalidInput, match=r"stages\[0\]: expected `n_tasks` of at most 12, got 30"):
         start_config(waiting, {"model": "starter", "stages": [{**stage, "n_tasks": 30}]})
 
 

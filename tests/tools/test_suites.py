@@ -427,7 +427,7 @@ def test_a_game_without_an_opponent_and_an_opponent_without_a_game_are_refused(s
             {"agents": ["expert", "starter"], "environment": EASY_NIM, "sequential": True},
             "for one player",
         ),
-        (start_training, GRPO | {"environment": EASY_NIM}, r"set hyperparameters=\{'self_play': \{\}\}"),
+        (start_training, GRPO | {"environment": EASY_NIM}, r"set `hyperparameters=\{'self_play': \{\}\}"),
         (start_training, GRPO | {"environment": "quintain/math", "hyperparameters": {"self_play": {}}}, "acts alone"),
         (
             start_training,

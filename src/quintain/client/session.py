@@ -17,6 +17,8 @@ from quintain.errors import Conflict, JobFailed
 from quintain.records.jobs.job import JobStatus
 from quintain.records.record import Record
 from quintain.settings import read_settings
+from quintain.tools.catalog import tool as find
+from quintain.tools.invocation import call
 
 if TYPE_CHECKING:
     from quintain.tools.results import JobView
@@ -83,12 +85,9 @@ class Session:
         Raises:
             QuintainError: as the tool.
         """
-        from quintain.tools.catalog import tool as find
-        from quintain.tools.invocation import call
-
         chosen = {name: plain(value) for name, value in arguments.items() if value is not None}
-        with errors_name_methods():
-            return in_methods(call(self.services(), find(tool).for_operator, chosen))
+        with errors_name_methods(tool):
+            return in_methods(call(self.services(), find(tool).for_operator, chosen), tool)
 
     def read(self, function: Callable[[Services], T]) -> T:
         """Call a function with the open home."""
