@@ -95,7 +95,7 @@ def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:
             opened.runs(since="never").to_list()
         assert refused.value.code == "invalid_input"
         assert refused.value.remedy.endswith("correct it and call home.runs again")
-        with pytest.raises(InvalidInput, match="expected files for kind 'text': .* as `data`$"):
+        with pytest.raises(InvalidInput, match=r"expected files for kind 'text': .* as `data`$"):
             opened.create_dataset("text", "no-files")
         with pytest.raises(NotFound, match=r"with home\.register_agent\(name='baseline'"):
             opened.agent("nobody")

@@ -71,7 +71,7 @@ def stored_forms() -> dict[str, list[OptionForm]]:
 
 def render_for_terminal(text: str) -> str:
     """Return a value of a result with its calls of tools as command lines."""
-    return text.render(command_line) if isinstance(text, Hint) else text
+    return Hint(text).render(command_line)
 
 
 def explain_for_terminal(text: str, command: str) -> str:

@@ -82,7 +82,7 @@ def _show(console: Console, result: ExportResult) -> None:
     for name, shares in result.distribution.items():
         console.print(f"  {name}: {_counted(shares)}")
     for row in result.rejected:
-        console.print(printable(f"  {row.place}: {row.reason}"), style="yellow")
+        console.print(printable(f"  {row.place}: {explain_for_terminal(row.reason, 'export')}"), style="yellow")
     for warning in result.warnings:
         console.print(printable(f"  note: {explain_for_terminal(warning, 'export')}"))
     of = "of" if result.rows < result.dataset_rows else "from"

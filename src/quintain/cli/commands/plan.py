@@ -6,7 +6,7 @@ import json
 
 from rich.console import Console
 
-from quintain.cli.command_lines import explain_for_terminal, render_for_terminal
+from quintain.cli.command_lines import explain_for_terminal
 from quintain.cli.session import show_next_step
 from quintain.next_step import Hint
 from quintain.records.jobs.plan import Estimate, TrainingPlan
@@ -22,11 +22,11 @@ def show_plan(console: Console, plan: TrainingPlan) -> None:
     facts += [(name, json.dumps(value)) for name, value in plan.hyperparameters.items()]
     for name, text in [*facts, *_estimated(plan.estimate)]:
         console.print(printable(f"{name}: {text}"))
-    console.print(printable(render_for_terminal(plan.why)))
+    console.print(printable(explain_for_terminal(plan.why, "plan")))
     for note in plan.notes:
         console.print(printable(f"- {explain_for_terminal(note, 'export')}"))
     for name, how in plan.estimate.unknown.items():
-        console.print(printable(f"- {name} is not known: {render_for_terminal(how)}"))
+        console.print(printable(f"- {name} is not known: {explain_for_terminal(how, 'plan')}"))
     if plan.branches:  # their answers are part of `why`
         console.print("What would change the plan:")
     for branch in plan.branches:
