@@ -377,7 +377,7 @@ def test_a_dataset_exported_again_by_its_name_keeps_its_splits_and_leaves_forgot
     assert any(again in str(note) for note in advice)
     (mixed,) = export_dataset(services, "sft", "mixed", TrajectoryFilter(dataset_id=first.dataset_id)).warnings
     assert f"the filter also takes test ({len(test)} rows) of made" in mixed
-    assert f"path='{first.dataset_id}' keeps every row in its split" in mixed
+    assert f"path='{first.dataset_id}'` keeps every row in its split" in mixed
     train = TrajectoryFilter(dataset_id=first.dataset_id, split="train")
     assert export_dataset(services, "sft", "pure", train).warnings == ()
     made = _export(services, "dpo", first.dataset_id, validation_share=0.3)
@@ -503,7 +503,7 @@ def test_a_label_beside_two_answers_states_which_one_is_better(services: Service
     columns = {"prompt": "ask", "chosen": "A", "rejected": "B"}
     first = _export(services, "dpo", "ab.csv", columns=columns)
     (warning,) = first.warnings
-    assert "columns={'label': 'winner', 'good': VALUE, 'bad': VALUE} too" in warning
+    assert "columns={'label': 'winner', 'good': VALUE, 'bad': VALUE}` too" in warning
     rated = [f"{n}+1?,yes {n},no {n},{'AB'[n % 2]},anna,{n}" for n in range(10)]
     _write(services, "besser.csv", ["ask,A,B,besser,rater,row", *rated])
     (warning,) = _export(services, "dpo", "besser.csv", columns=columns).warnings
@@ -663,7 +663,7 @@ def test_ratings_that_leave_no_row_out_are_told_to_whoever_imitates_all(
     assert f"the ratings of these rows go from {low:g} to {high:g}, and the worst" in made.warnings[-1]
     if column == "reward":
         with pytest.raises(
-            InvalidInput, match=r"runs with rewards on a scale, by `outcomes=\['unknown'\] and `curation="
+            InvalidInput, match=r"runs with rewards on a scale, by `outcomes=\['unknown'\]` and `curation="
         ):
             export_dataset(
                 services, "sft", "all", trajectory_ids=[run.id for run in services.store.trajectories.iterate()]

@@ -156,7 +156,7 @@ def test_the_name_of_a_mix_states_a_named_profile_of_its_parts(services: Service
 
 
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"scorer": "rules", "judge": "endpoint:x"}, "expected scorer='judge'"),
+    ({"scorer": "rules", "judge": "endpoint:x"}, "expected `scorer='judge'`"),
     ({"scorer": "rules", "rubric": "default"}, "are for a judge"),
     ({"scorer": "judge", "mode": "pairwise"}, "get_judging_batch"),
     ({"scorer": "judge", "judge": "endpoint:x", "audit": True}, "a scorer that runs as a job"),

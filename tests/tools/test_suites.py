@@ -419,7 +419,7 @@ def test_an_agent_is_measured_against_an_opponent_and_both_runs_are_stored(servi
 
 def test_a_game_without_an_opponent_and_an_opponent_without_a_game_are_refused(services: Services) -> None:
     refused: tuple[tuple[Any, dict[str, Any], str], ...] = (
-        (evaluate_agent, {"agent": "expert", "environment": EASY_NIM}, "opponent='self', 'expert' or another agent"),
+        (evaluate_agent, {"agent": "expert", "environment": EASY_NIM}, "`opponent='self'`, 'expert' or another agent"),
         (collect_rollouts, {"agent": "expert", "environment": EASY_NIM}, "a game of first and second, got none"),
         (evaluate_agent, {"agent": "expert", "environment": "quintain/math", "opponent": "self"}, "acts alone"),
         (

@@ -364,7 +364,7 @@ def test_runs_are_ranked_by_their_gradients_towards_those_of_a_dataset_and_sorte
         error = error_of(score_trajectories, services, "influence", filter=chosen, **arguments)
         assert message in str(error), str(error)
     error = error_of(score_trajectories, services, "judge", judge="starter", target="target", filter=chosen)
-    assert "only scorer='influence' takes `target`" in str(error)
+    assert "only `scorer='influence'` takes `target`" in str(error)
 
 
 TOOLS_1K = "quintain/tools-1k"
