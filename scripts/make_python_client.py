@@ -254,10 +254,7 @@ class _Signature:
 
     def _in_python(self, text: str) -> str:
         """Return a text on tools with the names of methods and their arguments, and None for null."""
-        for spec in CATALOG:
-            text = re.sub(rf"\b{spec.name}\b", METHODS[spec.name].name, text)
-        for name, own in self.names.items():
-            text = re.sub(rf"\b{name}\b" if "_" in name else rf"(?<=`){name}(?=`)", own, text)
+        text = method_calls.explain_for_python(text, self.spec.name)
         return re.sub(r"\b(N|n)ull\b", "None", text)
 
 

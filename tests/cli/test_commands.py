@@ -89,7 +89,7 @@ def test_help_is_in_sections_and_names_commands_where_tools_name_tools(home: Pat
     assert "quintain export --scorer SCORER --min-score MIN_SCORE" in str(helps["score"])
     assert (helps["evolve"][0] or "").startswith("Let an agent explore"), "not the start of any training"
     assert helps["agents"][0] == "List the agents."
-    assert "Same environment, split, --n-tasks, repeats" in str(helps["evaluate"][0])
+    assert "Same --environment, --split, --n-tasks, --repeats" in str(helps["evaluate"][0])
 
 
 def test_a_file_that_cannot_take_the_results_is_refused_before_the_demo_begins(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from jobs_in_process import in_process, starts_held
-from quintain.cli.command_lines import command_line, to_command_options
+from quintain.cli.command_lines import command_line, explain_for_terminal
 from quintain.datasets.selection import drop_remedy
 from quintain.errors import QuintainError
 from quintain.next_step import Hint, ToolCall
@@ -385,30 +385,37 @@ def test_every_tool_has_a_command_with_an_option_for_each_argument() -> None:
 @pytest.mark.parametrize(
     ("command", "text", "shown"),
     [
-        ("export", "export again with curation.near_duplicates=1.0", "export again with --near-duplicates 1.0"),
-        ("export", "seed=7 meets it", "--seed 7 meets it"),
+        ("export", "export again with `curation.near_duplicates=1.0`", "export again with --near-duplicates 1.0"),
+        ("export", "`seed=7` meets it", "--seed 7 meets it"),
         (
             "export",
-            'such as columns={"prompt": ..., "label": "thumbs"}',
+            'such as `columns={"prompt": ..., "label": "thumbs"}`',
             "such as --column prompt=VALUE --column label=thumbs",
         ),
-        ("export", "or outcomes=['unknown']; or pairs='mined'", "or --keep unknown; or --pairs mined"),
+        ("export", "`columns={'label': 'a', 'good': VALUE}` too", "--column label=a --column good=VALUE too"),
+        ("export", "or `outcomes=['unknown']`; or `pairs='mined'`", "or --keep unknown; or --pairs mined"),
+        ("export", "`outcomes='unknown'`, `columns='a'`, `columns=f()`", "--keep unknown, --column a, `columns=f()`"),
         ("export", "export_dataset(kind=..., name='a', test_share=0.1)", "quintain export KIND a --test-share 0.1"),
-        ("import", "With `again`, set format='trl'", "With --again, set --format trl"),
-        ("compare", "or set sequential=true", "or set --sequential"),
-        ("evaluate", "export with validation_share=0.1", "export with validation_share=0.1"),
-        ("export", "environment='quintain/tasks?seed=3'", "environment='quintain/tasks?seed=3'"),
-        ("train", "quintain train --set seed=3", "quintain train --set seed=3"),
+        ("export", "`kind` and `kind='sft'`; see list_library", "KIND and `kind='sft'`; see quintain library"),
+        ("import", "With `again`, set `format='trl'`", "With --again, set --format trl"),
+        ("compare", "or set `sequential=true`", "or set --sequential"),
+        ("evaluate", "export with `validation_share=0.1`", "export with `validation_share=0.1`"),
         (
-            "evaluate",
-            "Same split, n_tasks and seed; n_tasks.x, 'n_tasks'",
-            "Same split, --n-tasks and seed; n_tasks.x, 'n_tasks'",
+            "export",
+            "the log says seed=3, `a b`, `` and `environment`",
+            "the log says seed=3, `a b`, `` and `environment`",
         ),
-        ("runs", "Of dataset_id; filter.dataset_id, task_id", "Of --dataset; filter.dataset_id, task_id"),
+        (
+            "train",
+            "`hyperparameters={'epochs': 2}`, arguments.hyperparameters.lora.rank: 3; hyperparameters.epoch.",
+            "--set epochs=2, --set lora.rank: 3; --set epoch.",
+        ),
+        ("tag", "arguments.trajectory_ids[0]: 3; arguments.filter.tags: 4", "--run: 3; --tag: 4"),
+        ("forget", "`forget` and `dry_run`", "`quintain forget` and --dry-run"),
     ],
 )
 def test_an_argument_in_a_text_is_shown_as_the_option_of_its_command(command: str, text: str, shown: str) -> None:
-    assert to_command_options(text, command) == shown
+    assert explain_for_terminal(text, command) == shown
 
 
 def test_after_a_training_and_an_evaluation_both_agents_are_named(flow: Flow) -> None:

@@ -97,6 +97,8 @@ def test_errors_are_exceptions_with_a_code_and_a_remedy(home: Path) -> None:
         assert refused.value.remedy.endswith("correct it and call home.runs again")
         with pytest.raises(InvalidInput, match="did you mean 'agent'"):
             opened.runs(agnt="starter")  # type: ignore[call-arg]
+        with pytest.raises(InvalidInput, match=r"expected files for kind 'text': .* as `data`$"):
+            opened.create_dataset("text", "no-files")
         with pytest.raises(NotFound, match=r"with home\.register_agent\(name='baseline'"):
             opened.agent("nobody")
         with pytest.raises(NotFound, match=r"see home\.list_jobs"):

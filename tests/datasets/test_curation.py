@@ -130,7 +130,8 @@ def test_the_best_share_is_rounded_up_and_ties_are_broken_by_the_seed_not_by_the
     assert Counter(pick.value for pick in kept) == {0.9: 1, 0.8: 2}
     assert tally.dropped == {"below_top_share": 7}
     assert tally.notes == [
-        "top_share=0.3 takes 3 of 10 runs, 2 of them by the seed among 4 of equal value (0.8); top_share=0.5 takes all of those"
+        "`curation.top_share=0.3` takes 3 of 10 runs, 2 of them by the seed among 4 of equal value (0.8); "
+        "`curation.top_share=0.5` takes all of those"
     ]
     assert kept == [pick for pick in picks if pick in kept], "in their order"
     assert set(top_share(picks[::-1], 0.3, 0, ExportCounts())) == set(kept)

@@ -87,11 +87,11 @@ def test_bad_rows_are_listed_with_their_line_and_the_rest_comes_in(services: Ser
         (b"\x00\x01\x02", r"odd\.jsonl: "),
         (
             b'{"ask": "2+2?", "say": "4"}',
-            r"no_rows.*ask, say.*name their fields, such as columns=.*quintain/tasks\?file=PATH",
+            r"no_rows.*ask, say.*name their fields, such as `columns=.*quintain/tasks\?file=PATH",
         ),
         (
             b'{"prompt": "2+2?", "ground_truth": "4"}',
-            r"no_rows.*without an agent turn; rows that only ask are tasks, which an agent plays as environment='quintain/tasks",
+            r"no_rows.*without an agent turn; rows that only ask are tasks, which an agent plays as `environment='quintain/tasks",
         ),
     ],
     ids=["empty", "unreadable as a whole", "other fields", "tasks"],
@@ -231,7 +231,7 @@ def test_a_table_of_messages_is_a_chat_of_each_conversation_in_the_order_of_its_
     rows = [MESSAGES[n] for n in (1, 3, 0, 2)]
     _write_table(services, "desk.csv", [("ticket", "sender", "text", "created_at"), *rows])
     columns = {"session_id": "ticket", "role": "sender", "content": "text"}
-    with pytest.raises(InvalidInput, match=r'state the role of the agent to train, such as columns=\{"assistant"'):
+    with pytest.raises(InvalidInput, match=r'state the role of the agent to train, such as `columns=\{"assistant"'):
         _export(services, "sft", "desk.csv", columns=columns)
     made = _export(services, "sft", "desk.csv", columns={**columns, "assistant": "Support"})
     assert set(_said(made)) == {("Where is it?", "In Rome."), ("Hello?", "Good morning.")}
@@ -377,7 +377,7 @@ def test_a_dataset_exported_again_by_its_name_keeps_its_splits_and_leaves_forgot
     assert any(again in str(note) for note in advice)
     (mixed,) = export_dataset(services, "sft", "mixed", TrajectoryFilter(dataset_id=first.dataset_id)).warnings
     assert f"the filter also takes test ({len(test)} rows) of made" in mixed
-    assert f"path='{first.dataset_id}' keeps every row in its split" in mixed
+    assert f"path='{first.dataset_id}'` keeps every row in its split" in mixed
     train = TrajectoryFilter(dataset_id=first.dataset_id, split="train")
     assert export_dataset(services, "sft", "pure", train).warnings == ()
     made = _export(services, "dpo", first.dataset_id, validation_share=0.3)
@@ -477,7 +477,7 @@ def test_a_chat_in_one_cell_is_read_by_its_speakers(services: Services) -> None:
     rows = [{"transcript": "\n".join(chat), "csat": "up"}, {"transcript": "a note", "csat": "up"}]
     _write(services, "tickets.jsonl", rows)
     columns = {"messages": "transcript", "label": "csat", "good": "up"}
-    with pytest.raises(InvalidInput, match=r'state how the lines of its speakers begin, such as columns={"user"'):
+    with pytest.raises(InvalidInput, match=r'state how the lines of its speakers begin, such as `columns={"user"'):
         _export(services, "kto", "tickets.jsonl", columns=columns)
     with pytest.raises(InvalidInput, match="expected both speakers of 'transcript', got no user"):
         _export(services, "kto", "tickets.jsonl", columns={**columns, "assistant": "Bot"})
@@ -503,11 +503,11 @@ def test_a_label_beside_two_answers_states_which_one_is_better(services: Service
     columns = {"prompt": "ask", "chosen": "A", "rejected": "B"}
     first = _export(services, "dpo", "ab.csv", columns=columns)
     (warning,) = first.warnings
-    assert "columns={'label': 'winner', 'good': VALUE, 'bad': VALUE} too" in warning
+    assert "columns={'label': 'winner', 'good': VALUE, 'bad': VALUE}` too" in warning
     rated = [f"{n}+1?,yes {n},no {n},{'AB'[n % 2]},anna,{n}" for n in range(10)]
     _write(services, "besser.csv", ["ask,A,B,besser,rater,row", *rated])
     (warning,) = _export(services, "dpo", "besser.csv", columns=columns).warnings
-    assert "and the column 'besser' was not read; if it names the better one: columns={'label': 'besser'" in warning
+    assert "and the column 'besser' was not read; if it names the better one: `columns={'label': 'besser'" in warning
     with pytest.raises(InvalidInput, match="state both, so that ties are left out"):
         _export(services, "dpo", "ab.csv", columns={**columns, "label": "winner", "good": "A"})
     made = _export(services, "dpo", "ab.csv", columns={**columns, "label": "winner", "good": "A", "bad": "B"})
@@ -663,7 +663,7 @@ def test_ratings_that_leave_no_row_out_are_told_to_whoever_imitates_all(
     assert f"the ratings of these rows go from {low:g} to {high:g}, and the worst" in made.warnings[-1]
     if column == "reward":
         with pytest.raises(
-            InvalidInput, match=r"runs with rewards on a scale, by outcomes=\['unknown'\] and curation="
+            InvalidInput, match=r"runs with rewards on a scale, by `outcomes=\['unknown'\]` and `curation="
         ):
             export_dataset(
                 services, "sft", "all", trajectory_ids=[run.id for run in services.store.trajectories.iterate()]

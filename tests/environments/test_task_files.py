@@ -256,7 +256,7 @@ def test_a_call_for_more_tasks_than_a_file_has_is_refused_before_the_job(waiting
     spec = waiting.store.jobs.get(job).spec
     assert isinstance(spec, TrainSpec)
     assert spec.config.evaluate_tasks == 2
-    with pytest.raises(InvalidInput, match="evaluate_tasks: expected n_tasks of at most 2, got 3"):
+    with pytest.raises(InvalidInput, match="evaluate_tasks: expected `n_tasks` of at most 2, got 3"):
         start_training(waiting, "grpo", "starter", environment=few, hyperparameters={**every, "evaluate_tasks": 3})
 
 

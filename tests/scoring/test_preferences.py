@@ -93,7 +93,7 @@ def test_runs_of_equal_content_make_no_pair_and_take_no_place_in_the_limit() -> 
 def test_a_senseless_bound_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         mine_pairs([], **options)
-    with pytest.raises(InvalidInput, match="max_pairs_per_task to be at least 1, got 0"):
+    with pytest.raises(InvalidInput, match="`max_pairs_per_task` to be at least 1, got 0"):
         mine_pairs([], max_pairs_per_task=0)
 
 

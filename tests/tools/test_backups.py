@@ -77,7 +77,7 @@ def test_an_assistant_gives_a_name_and_no_path(assistant: Services, name: str) -
 def test_what_is_not_there_or_too_large_is_refused_with_the_remedy(
     assistant: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(NotFound, match="make one with action='create'"):
+    with pytest.raises(NotFound, match="make one with `action='create'`"):
         back_up_home(assistant, "monday", "check")
     back_up_home(assistant, "monday")
     with pytest.raises(NotFound, match=r"did you mean 'monday'\?\); there is monday"):

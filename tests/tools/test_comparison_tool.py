@@ -300,7 +300,10 @@ def test_a_sample_of_a_dataset_is_announced_with_the_number_of_all_rows(waiting:
     export_dataset(waiting, "sft", "said", trajectory_ids=ids)
     asked = {"dataset_id": "said", "split": "train"}
     some, whole = (evaluate_agent(waiting, "starter", **asked, n_tasks=n).warnings for n in (2, 3))
-    assert ([str(one) for one in some], whole) == (["[rows_sampled] It measures 2 of 3 rows; n_tasks=3 takes all."], ())
+    assert ([str(one) for one in some], whole) == (
+        ["[rows_sampled] It measures 2 of 3 rows; `n_tasks=3` takes all."],
+        (),
+    )
 
 
 def test_what_cannot_be_measured_is_refused_before_a_job_begins(services: Services) -> None:

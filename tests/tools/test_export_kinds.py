@@ -454,7 +454,7 @@ UNFIT_CURATION: list[tuple[str, dict[str, Any], str]] = [
     ("benchmark", {"test_share": 0.1}, "`test_share` is 0.1, but all of a benchmark is for testing"),
     ("sft", {"validation_share": 0.6, "test_share": 0.5}, "expected shares whose sum is below 1"),
     ("text", {"max_rows": 9}, "`curation.max_rows` does not go with kind 'text'; leave it out"),
-    ("sft", {"min_steps": 9}, "too_few_steps 6.*For too_few_steps: lower curation.min_steps"),
+    ("sft", {"min_steps": 9}, "too_few_steps 6.*For too_few_steps: lower `curation.min_steps`"),
 ]
 
 

@@ -82,7 +82,7 @@ def test_a_file_of_tasks_is_sent_to_the_environment_that_plays_them(inbox: Path,
     write_rows(inbox / "sums.jsonl", {"prompt": "2 + 2?", "ground_truth": "4"})
     for dry_run in (True, False):
         step = ask("import_trajectories", path="sums.jsonl", dry_run=dry_run)["next_step"]
-        assert "which an agent plays as environment='quintain/tasks?file=PATH'" in step
+        assert "which an agent plays as `environment='quintain/tasks?file=PATH'" in step
         assert "without a dry run" not in step
 
 

@@ -549,7 +549,7 @@ def test_an_evolution_and_a_stage_in_a_file_of_few_tasks_take_no_more_than_it_ha
     stages = [stage, {**stage, "split": "all"}]
     recipe = waiting.store.jobs.get(start_config(waiting, {"model": "starter", "stages": stages}).job_id).spec
     assert [one.n_tasks for one in recipe.stages] == [12, 24]
-    with pytest.raises(InvalidInput, match=r"stages\[0\]: expected n_tasks of at most 12, got 30"):
+    with pytest.raises(InvalidInput, match=r"stages\[0\]: expected `n_tasks` of at most 12, got 30"):
         start_config(waiting, {"model": "starter", "stages": [{**stage, "n_tasks": 30}]})
 
 
@@ -665,7 +665,9 @@ def test_notes_of_an_export_are_warnings_of_a_training_on_it(waiting: Services) 
     every = TrajectoryFilter(outcome=OutcomeStatus.SUCCESS)
     data = export_dataset(waiting, "sft", "best", every, curation=Curation(top_share=0.9))
     (note,) = data.warnings
-    assert note.startswith("top_share=0.9 takes 11 of 12 runs, 11 of them by the seed among 12 of equal value (1)")
+    assert note.startswith(
+        "`curation.top_share=0.9` takes 11 of 12 runs, 11 of them by the seed among 12 of equal value (1)"
+    )
     assert f"[export] {note}" in start_training(waiting, "sft", "starter", data.dataset_id).warnings
     stages = [{"method": "sft", "dataset": data.dataset_id}]
     assert f"[export] {note}" in start_config(waiting, {"model": "starter", "stages": stages}).warnings

@@ -441,7 +441,7 @@ REFUSED = [
     ),
     (
         {"source": "mined", "filter": {"tags": ["k"]}, "max_pairs_per_task": 0},
-        "max_pairs_per_task to be at least 1, got 0",
+        "`max_pairs_per_task` to be at least 1, got 0",
     ),
     ({"source": "mined", "filter": {"tags": ["k"]}, "scorer": "nobody"}, "expected a scorer, got 'nobody'"),
     ({"source": "guess"}, "source"),

@@ -164,7 +164,7 @@ def test_replay_of_runs_that_no_environment_here_knows_is_refused_and_nothing_is
     for asked, words in (
         ({"trajectory_ids": ids}, "none of these 2 runs can be replayed: acme/shop: no environment is called"),
         ({"trajectory_ids": ids[1:]}, "no run names its environment"),
-        ({"trajectory_ids": ids, "judge": "starter"}, "expected scorer='judge'"),
+        ({"trajectory_ids": ids, "judge": "starter"}, "expected `scorer='judge'`"),
         ({"trajectory_ids": ids, "rubric": "default"}, "only a judge takes"),
         ({"trajectory_ids": ids, "cap": 0.5}, "a scorer that runs as a job"),
     ):

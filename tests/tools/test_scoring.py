@@ -119,7 +119,7 @@ def test_a_call_that_runs_out_of_time_goes_on_at_its_cursor(
         cursor = results[-1].next_cursor
     assert [one.scored for one in results] == [1] * 5
     assert [one.next_cursor for one in results] == [*ids[:4], None]
-    assert "call again with the same arguments and cursor=" in results[0].next_step
+    assert "call again with the same arguments and `cursor=" in results[0].next_step
     assert all(stored(services, run_id, "answer").value == 1.0 for run_id in ids)
     with pytest.raises(InvalidInput, match="not one of these runs"):
         score_trajectories(services, "answer", trajectory_ids=ids, cursor="traj-gone")
@@ -156,7 +156,7 @@ def test_the_name_of_a_mix_states_a_named_profile_of_its_parts(services: Service
 
 
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"scorer": "rules", "judge": "endpoint:x"}, "expected scorer='judge'"),
+    ({"scorer": "rules", "judge": "endpoint:x"}, "expected `scorer='judge'`"),
     ({"scorer": "rules", "rubric": "default"}, "are for a judge"),
     ({"scorer": "judge", "mode": "pairwise"}, "get_judging_batch"),
     ({"scorer": "judge", "judge": "endpoint:x", "audit": True}, "a scorer that runs as a job"),
@@ -522,7 +522,7 @@ def test_runs_that_one_rater_calls_good_and_another_bad_are_told_where_their_mea
     parted = (
         "raters disagree on 2 of 4 runs with several raters (good from 0.5 on), and their mean counts: ask one more"
     )
-    by_one = "by scorer='people:default@person:ann' or scorer='people:default@person:ben'"
+    by_one = "by `scorer='people:default@person:ann'` or `scorer='people:default@person:ben'`"
     for answered in (
         ask("score_trajectories", scorer="people", **of),
         ask("export_dataset", kind="kto", name="marks", scorer="people", **of),

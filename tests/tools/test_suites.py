@@ -421,7 +421,7 @@ def test_an_agent_is_measured_against_an_opponent_and_both_runs_are_stored(servi
 
 def test_a_game_without_an_opponent_and_an_opponent_without_a_game_are_refused(services: Services) -> None:
     refused: tuple[tuple[Any, dict[str, Any], str], ...] = (
-        (evaluate_agent, {"agent": "expert", "environment": EASY_NIM}, "opponent='self', 'expert' or another agent"),
+        (evaluate_agent, {"agent": "expert", "environment": EASY_NIM}, "`opponent='self'`, 'expert' or another agent"),
         (collect_rollouts, {"agent": "expert", "environment": EASY_NIM}, "a game of first and second, got none"),
         (evaluate_agent, {"agent": "expert", "environment": "quintain/math", "opponent": "self"}, "acts alone"),
         (
@@ -429,7 +429,7 @@ def test_a_game_without_an_opponent_and_an_opponent_without_a_game_are_refused(s
             {"agents": ["expert", "starter"], "environment": EASY_NIM, "sequential": True},
             "for one player",
         ),
-        (start_training, GRPO | {"environment": EASY_NIM}, r"set hyperparameters=\{'self_play': \{\}\}"),
+        (start_training, GRPO | {"environment": EASY_NIM}, r"set `hyperparameters=\{'self_play': \{\}\}"),
         (start_training, GRPO | {"environment": "quintain/math", "hyperparameters": {"self_play": {}}}, "acts alone"),
         (
             start_training,

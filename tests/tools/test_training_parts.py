@@ -359,12 +359,12 @@ def test_runs_are_ranked_by_their_gradients_towards_those_of_a_dataset_and_sorte
         ({"judge": "starter", "target": "nothing"}, "expected a dataset id or name, got 'nothing'"),
         ({"judge": "expert", "target": "target"}, "a script without weights"),
         ({"judge": "starter", "target": "pairs"}, "[wrong_dataset_kind] expected a target of kind sft or benchmark"),
-        ({"target": "target"}, "got no `judge`; give judge='starter'"),
+        ({"target": "target"}, "got no `judge`; give `judge='starter'`"),
     ):
         error = error_of(score_trajectories, services, "influence", filter=chosen, **arguments)
         assert message in str(error), str(error)
     error = error_of(score_trajectories, services, "judge", judge="starter", target="target", filter=chosen)
-    assert "only scorer='influence' takes `target`" in str(error)
+    assert "only `scorer='influence'` takes `target`" in str(error)
 
 
 TOOLS_1K = "quintain/tools-1k"

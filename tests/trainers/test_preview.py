@@ -400,7 +400,7 @@ def test_tasks_that_ask_in_the_same_words_on_both_sides_leak(model_folder: Path,
     two = with_step(two, message="Nothing is the same.")
     report = look(tmp_path / "ds", model_folder, [DatasetRow(trajectory=one)], [DatasetRow(trajectory=two)])
     assert report.statistics.verdict.startswith("Fix first: 1 task outside train asks in the same words")
-    assert "export again with curation.near_duplicates=1.0" in report.statistics.verdict
+    assert "export again with `curation.near_duplicates=1.0`" in report.statistics.verdict
 
 
 def test_the_verdict_counts_every_warning_as_a_fault_or_as_a_note(model_folder: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any, Literal
 from quintain.cli.table import COMMANDS, Command
 from quintain.next_step import Hint, ToolCall
 from quintain.records.filters import EVERY_RUN
-from quintain.tools.catalog import rewrite_calls
+from quintain.tools.catalog import translate
 
 FORMS_FILE = Path(__file__).with_name("option_forms.json")
 
@@ -52,15 +51,14 @@ class OptionForm:
         name = (self.member or self.argument).upper()
         if value is ...:
             return [name]
-        if self.shape == "list":
+        if self.shape == "list" and isinstance(value, list | tuple):
             return [name.removesuffix("S") if one is ... else str(one) for one in value]
-        if self.shape == "settings":
-            return [f"{key}={'VALUE' if one is ... else json.dumps(one)}" for key, one in value.items()]
-        if self.shape == "columns":
-            return [f"{key}={'VALUE' if one is ... else one}" for key, one in value.items()]
-        is_flat = isinstance(value, Mapping) and all(isinstance(one, int | float) for one in value.values())
-        if is_flat and self.shape in ("mix", "value"):
-            return [",".join(f"{key}={weight:g}" for key, weight in value.items())]
+        if isinstance(value, Mapping):
+            if self.shape in ("settings", "columns"):
+                written = json.dumps if self.shape == "settings" else str
+                return [f"{key}={'VALUE' if one is ... else written(one)}" for key, one in value.items()]
+            if self.shape in ("mix", "value") and all(isinstance(one, int | float) for one in value.values()):
+                return [",".join(f"{key}={weight:g}" for key, weight in value.items())]
         return [str(value)] if isinstance(value, str | int | float) else [json.dumps(value)]
 
 
@@ -72,60 +70,56 @@ def stored_forms() -> dict[str, list[OptionForm]]:
 
 
 def render_for_terminal(text: str) -> str:
-    """Return a text with its calls of tools as command lines."""
-    return text.render(command_line) if isinstance(text, Hint) else text
+    """Return a value of a result with its calls of tools as command lines."""
+    return Hint(text).render(command_line)
 
 
-def to_command_lines(text: str) -> str:
-    """Return a text with the tools and calls in it as command lines."""
-    return rewrite_calls(text, lambda call: command_line(call) if call.arguments else _command_of_tool(call.tool))
+def explain_for_terminal(text: str, command: str) -> str:
+    """Return a text of ours with its calls of tools as command lines, and what names arguments of a command as options."""
+    options = stored_forms().get(command, [])
+    return translate(text, command_line, lambda code: _to_options(code, command, options))
 
 
-def _command_of_tool(name: str) -> str:
-    commands = [(one, command) for one, command in COMMANDS.items() if command.tool == name]
-    return f"quintain {min(commands, key=lambda found: len(found[1].fixed))[0]}"
-
-
-_ASSIGNED = re.compile(
-    r"""(?<![\w.&?/`-])(?<!--set )(?<!--column )([a-z_]+)(?:\.([a-z_]+))?="""
-    r"""('[^']*'|"[^"]*"|\{[^{}]*\}|\[[^][]*\]|\w+(?:\.\w+)*)"""
-)
-"""An argument, or a member of one, with its value in Python syntax."""
-_CONSTANTS = {"true": "True", "false": "False", "null": "None"}
-
-
-def to_command_options(text: str, command: str) -> str:
-    """Return a text as `to_command_lines`, and as `arguments_to_options`."""
-    return arguments_to_options(to_command_lines(text), command)
-
-
-def arguments_to_options(text: str, command: str) -> str:
-    """Return a text with arguments of a command, as `again`, seed=3 or n_tasks, as its options."""
-    options = [option for option in stored_forms().get(command, ()) if option.flag is not None]
-
-    def written(found: re.Match[str]) -> str:
-        argument, member, literal = found.groups()
+def _to_options(code: str, command: str, options: list[OptionForm]) -> str | None:
+    """Return an argument in Python syntax as the options of a command; None: it has none, or the code is no argument."""
+    try:
+        (statement,) = ast.parse(code).body
+    except (SyntaxError, ValueError):
+        return None
+    assigned = statement.value if isinstance(statement, ast.Assign) else None
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "value", None)
+    if not isinstance(target, ast.Name | ast.Attribute):
+        return None
+    argument, _, member = ast.unparse(target).partition(".")
+    own = [one for one in options if one.argument == argument]
+    if assigned is not None:
         try:
-            value = ast.literal_eval(_CONSTANTS.get(literal, literal))
-        except (SyntaxError, ValueError):
-            value = literal
-        own = [option for option in options if option.argument == argument]
-        given = {argument: value if member is None else {member: value}}
-        return (shlex.join(_arguments(COMMANDS[command], own, given)) if own else "") or found[0]
+            value = ast.literal_eval(_Literals().visit(assigned))
+        except (ValueError, TypeError):
+            return None
+        named = [one for one in own if one.flag is not None]
+        given = {argument: {member: value} if member else value}
+        return shlex.join(_arguments(COMMANDS[command], named, given)) if named else None
+    for one in own:
+        if (one.member or "") == member:
+            return (one.flag or (COMMANDS[command].names.get(argument) or argument).upper()).split("/")[0]
+        if one.shape == "settings":
+            return f"{one.flag} {member}"
+    return None
 
-    text = _ASSIGNED.sub(written, text)
-    for option in options:
-        flag, name = str(option.flag).split("/")[0], option.member or option.argument
-        if option.member is None:
-            text = text.replace(f"`{name}`", flag)
-        if "_" in name and (option.member is None or flag != f"--{name.replace('_', '-')}"):  # a word that is no other
-            text = re.sub(rf"(?<![\w.`'\"/=-]){name}(?![\w='\"`(.])", flag, text)
-    return text
+
+class _Literals(ast.NodeTransformer):
+    """Makes literals of the constants of JSON, and placeholders of other names, as of VALUE."""
+
+    def visit_Name(self, node: ast.Name) -> ast.Constant:
+        return ast.Constant({"true": True, "false": False, "null": None}.get(node.id, ...))
 
 
 def command_line(call: ToolCall) -> str:
     """Return the command line that makes a call; a word in capitals is a value that the caller chooses."""
     name, command = _command_of(call)
+    if not call.arguments:  # it is only named
+        return f"quintain {name}"
     arguments = {argument: value for argument, value in call.arguments.items() if argument not in command.fixed}
     words = ["quintain", *name.split()]
     if any(argument in arguments for argument in _FILE_ARGUMENTS.get(call.tool, ())):
@@ -134,14 +128,16 @@ def command_line(call: ToolCall) -> str:
 
 
 def _command_of(call: ToolCall) -> tuple[str, Command]:
-    """Return the command of a tool, the one that sets most of the call's arguments itself."""
+    """Return the command of a tool, the one that sets most of the call's arguments itself, else the one that sets fewest."""
     fitting = [
         (name, command)
         for name, command in COMMANDS.items()
         if command.tool == call.tool and all(name in call.arguments for name in command.fixed)
         if all(call.arguments[key] == value for key, value in command.fixed.items() if key not in _APPROXIMATE)
     ]
-    return max(fitting, key=lambda found: len(found[1].fixed))
+    every = [(name, command) for name, command in COMMANDS.items() if command.tool == call.tool]
+    fewest = min(every, key=lambda found: len(found[1].fixed))
+    return max(fitting, key=lambda found: len(found[1].fixed), default=fewest)
 
 
 _APPROXIMATE = ("wait_s",)

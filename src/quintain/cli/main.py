@@ -8,7 +8,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -191,20 +190,17 @@ def _summary(name: str) -> str:
 
 
 def _tool_command(name: str) -> TyperCommand:
-    from quintain.cli.command_lines import arguments_to_options
     from quintain.cli.session import CommandRun, Session
     from quintain.cli.tool_options import arguments_of, options_of, own_parameters
     from quintain.tools.catalog import tool
 
     about = COMMANDS[name]
     spec = tool(about.tool).for_operator
-    options = [replace(option, help=arguments_to_options(option.help, name)) for option in options_of(about, spec)]
-
-    flags = {one.argument + (f".{one.member}" if one.member else ""): one.shown_name for one in options}
+    options = options_of(about, spec)
 
     def run(**values: Any) -> None:
         own = {one.name: values[one.name] for one in about.own}
-        with Session(values["home"], flags=flags, command=name) as session:
+        with Session(values["home"], command=name) as session:
             arguments = arguments_of(about, options, values)
             printer, detach = _loaded(about.show), values.get("detach", False)
             use = CommandRun(spec, arguments, own, values["json_out"], session, printer, detach)
@@ -240,14 +236,14 @@ def _common(name: str) -> Iterator[inspect.Parameter]:
 
 def _help(name: str) -> str:
     """Return the help of a command: that of its tool, with what the terminal adds, or its own where it does one part of it."""
-    from quintain.cli.command_lines import to_command_options
+    from quintain.cli.command_lines import explain_for_terminal
     from quintain.tools.catalog import tool
 
     command = COMMANDS[name]
     if command.fixed:
         return command.summary or command.title
     about = inspect.getdoc(tool(command.tool).function) or ""
-    paragraphs = f"{to_command_options(about, name)}\n\n{command.summary}".strip().split("\n\n")
+    paragraphs = f"{explain_for_terminal(about, name)}\n\n{command.summary}".strip().split("\n\n")
     return "\n\n".join(" ".join(one.split()) for one in paragraphs)  # the terminal wraps them anew
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, MappingProxyType, TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from quintain.cli.command_lines import render_for_terminal, to_command_options
+from quintain.cli.command_lines import explain_for_terminal
 from quintain.errors import InvalidInput, QuintainError, explained
 from quintain.records.record import Record
 from quintain.records.text import printable
@@ -42,8 +41,6 @@ class Session:
     """The home folder; None: the one of the settings."""
     page: str | None = None
     """URL of the page of what the last call was about, while a web page shows the home."""
-    flags: Mapping[str, str] = field(default_factory=dict)
-    """Argument of the tool, or ARGUMENT.MEMBER, -> what the command line calls it, for errors."""
     command: str = ""
     """The command, whose options errors name; empty: none."""
     warned: set[str] = field(default_factory=set)
@@ -71,7 +68,7 @@ class Session:
             services.close()
         error = explained(error) if isinstance(error, Exception) else error
         if isinstance(error, QuintainError):
-            print_error(error, self.flags, self.command)
+            print_error(error, self.command)
             raise typer.Exit(REFUSED) from None
 
 
@@ -166,20 +163,15 @@ def plain_console(*, stderr: bool = False) -> Console:
     return Console(soft_wrap=True, highlight=False, markup=False, emoji=False, stderr=stderr)
 
 
-def print_error(error: QuintainError, flags: Mapping[str, str] = MappingProxyType({}), command: str = "") -> None:
+def print_error(error: QuintainError, command: str = "") -> None:
     """Print an error as one line on stderr, with the names of the command line in place of those of arguments."""
-    text = printable(f"[{error.code}] {to_command_options(render_for_terminal(error.message), command)}")
-    for argument, flag in flags.items():
-        text = re.sub(rf"`{argument}`|arguments\.{argument}(\[\d+\])?(?=:)", flag, text)
-        if flag == "--set":
-            text = re.sub(rf"\b{argument}\.(?=[a-z_])", "--set ", text)
+    text = printable(f"[{error.code}] {explain_for_terminal(error.message, command)}")
     plain_console(stderr=True).print(text, style="red")
 
 
 def show_next_step(console: Console, result: Any, command: str = "") -> None:
     """Print the next step of a result: calls as command lines, and arguments of the command itself as its options."""
-    text = render_for_terminal(result.next_step)
-    console.print(printable(to_command_options(text, command) if command else text))
+    console.print(printable(explain_for_terminal(result.next_step, command)))
 
 
 def one_line(value: Any) -> str:

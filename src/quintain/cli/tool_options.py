@@ -15,9 +15,9 @@ import typer
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
-from quintain.cli.command_lines import OptionForm, Shape, to_command_lines
+from quintain.cli.command_lines import OptionForm, Shape, explain_for_terminal
 from quintain.cli.completion import completion_of
-from quintain.cli.table import Command, CommandOption
+from quintain.cli.table import COMMANDS, Command, CommandOption
 from quintain.errors import InvalidInput
 from quintain.records.documents import READERS, parse_yaml, read_value
 from quintain.records.filters import EVERY_RUN
@@ -43,11 +43,6 @@ class Option(OptionForm):
     choices: tuple[str, ...] = ()
     name: str | None = None
     """Its name at the terminal, where that differs from the tool's."""
-
-    @property
-    def shown_name(self) -> str:
-        """Its name in the help and in errors."""
-        return self.flag or (self.name or self.argument).upper()
 
     @property
     def key(self) -> str:
@@ -199,7 +194,7 @@ def _option(command: Command, name: str, member: str | None, field: FieldInfo) -
         type=parsed,
         default=default,
         required=field.is_required() and dotted not in command.defaults and dotted not in command.optional,
-        help=command.helps.get(dotted) or _help(field, shape, command.listed.get(dotted), default, choices),
+        help=command.helps.get(dotted) or _help(command, field, shape, command.listed.get(dotted), default, choices),
         choices=choices,
         name=command.names.get(dotted),
     )
@@ -256,8 +251,11 @@ def _is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Record)
 
 
-def _help(field: FieldInfo, shape: Shape, listed: str | None, default: Any, choices: Sequence[str]) -> str:
-    text = to_command_lines(field.description or "").replace("`", "")
+def _help(
+    command: Command, field: FieldInfo, shape: Shape, listed: str | None, default: Any, choices: Sequence[str]
+) -> str:
+    name = next(name for name, one in COMMANDS.items() if one is command)
+    text = explain_for_terminal(field.description or "", name).replace("`", "")
     text = text.replace("Null:", "Left out:").replace("null:", "left out:")
     text = text if text.endswith("...") else text.removesuffix(".")
     parts = [text] if text else []

@@ -7,13 +7,12 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from quintain.client.method_calls import method_call
+from quintain.client.method_calls import explain_for_python
 from quintain.client.objects import Agent, Comparison, Dataset, Job
 from quintain.client.runs import Trajectory
 from quintain.client.session import Session, ids_of
 from quintain.next_step import Hint
 from quintain.records.jobs.job import UNFINISHED
-from quintain.tools.catalog import rewrite_calls
 
 
 class Calls:
@@ -26,7 +25,7 @@ class Calls:
         """Call a tool whose result becomes an object, and issue its warnings as those of the line that called."""
         answer = self.session.call(tool, arguments)
         for warning in getattr(answer, "warnings", ()):
-            text = warning if isinstance(warning, Hint) else rewrite_calls(warning, method_call)
+            text = warning if isinstance(warning, Hint) else explain_for_python(warning, tool)
             warnings.warn(text, stacklevel=_level_of_caller())
         return answer
 

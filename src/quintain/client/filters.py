@@ -17,7 +17,7 @@ class RunFilter(TypedDict, total=False):
     dataset_id: str | None
     """Or its name."""
     split: Literal["train", "validation", "test"] | None
-    """Of `dataset_id`."""
+    """Of the dataset."""
     environment: str | None
     task_id: str | None
     task_type: str | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from quintain.errors import QuintainError
 from quintain.next_step import Hint, ToolCall
 from quintain.records.record import Record
-from quintain.tools.catalog import rewrite_calls
+from quintain.tools.catalog import tool as find
+from quintain.tools.catalog import translate
+from quintain.tools.invocation import arguments_model
 
 METHODS: Mapping[str, str] = {
     "import_trajectories": "import_logs",
@@ -65,24 +68,37 @@ def method_call(call: ToolCall) -> str:
     return str(ToolCall(method, given))
 
 
-def in_methods(value: Any) -> Any:
-    """Return a result of a tool whose hints, nested ones too, name methods."""
+def in_methods(value: Any, tool: str = "") -> Any:
+    """Return a result of a tool whose hints, nested ones too, name methods and the arguments of the tool's own."""
     if isinstance(value, Hint):
-        return Hint(value.render(method_call))
+        return Hint(explain_for_python(value, tool))
     if type(value) is tuple:  # and no picture
-        return tuple(map(in_methods, value))
+        return tuple(in_methods(one, tool) for one in value)
     if isinstance(value, dict):
-        return {in_methods(key): in_methods(one) for key, one in value.items()}
+        return {in_methods(key, tool): in_methods(one, tool) for key, one in value.items()}
     if isinstance(value, Record):
-        return value.model_copy(update={name: in_methods(one) for name, one in value if name in value.model_fields_set})
+        named = {name: in_methods(one, tool) for name, one in value if name in value.model_fields_set}
+        return value.model_copy(update=named)
     return value
 
 
+def explain_for_python(text: str, tool: str = "") -> str:
+    """Return a text of ours with calls of methods in place of tools, and the arguments of a tool by their names in its method."""
+    known = arguments_model(find(tool)).model_fields if tool else ()
+
+    def own_name(code: str) -> str | None:
+        name = re.split(r"\W", code, maxsplit=1)[0]
+        own = argument_of(tool, name) if name in known else name
+        return None if own == name else f"`{own}{code[len(name) :]}`"
+
+    return translate(text, method_call, own_name)
+
+
 @contextmanager
-def errors_name_methods() -> Iterator[None]:
-    """Let the errors of a block name methods where they named tools."""
+def errors_name_methods(tool: str = "") -> Iterator[None]:
+    """Let the errors of a block, which calls a tool, name methods and their arguments."""
     try:
         yield
     except QuintainError as error:
-        error.message = rewrite_calls(str(error.message), method_call)
+        error.message = explain_for_python(error.message, tool)
         raise

@@ -17,6 +17,8 @@ from quintain.errors import Conflict, JobFailed
 from quintain.records.jobs.job import JobStatus
 from quintain.records.record import Record
 from quintain.settings import read_settings
+from quintain.tools.catalog import tool as find
+from quintain.tools.invocation import call, check
 
 if TYPE_CHECKING:
     from quintain.tools.results import JobView
@@ -83,11 +85,8 @@ class Session:
         Raises:
             QuintainError: as the tool.
         """
-        from quintain.tools.catalog import tool as find
-        from quintain.tools.invocation import call
-
-        with errors_name_methods():
-            return in_methods(call(self.services(), find(tool).for_operator, _given(arguments)))
+        with errors_name_methods(tool):
+            return in_methods(call(self.services(), find(tool).for_operator, _given(arguments)), tool)
 
     def check(self, tool: str, arguments: Mapping[str, Any]) -> None:
         """Check the arguments of a call that is made later.
@@ -95,10 +94,7 @@ class Session:
         Raises:
             InvalidInput: as the call would.
         """
-        from quintain.tools.catalog import tool as find
-        from quintain.tools.invocation import check
-
-        with errors_name_methods():
+        with errors_name_methods(tool):
             check(find(tool).for_operator, _given(arguments))
 
     def read(self, function: Callable[[Services], T]) -> T:

@@ -109,7 +109,7 @@ def check_terms(source_models: Mapping[str, int], policy: Terms) -> tuple[str, .
         globs = ", ".join(f'"!{name}"' for name in dict.fromkeys(map(plain_name, blocked)))
         raise Refused(
             f"the dataset contains steps of models whose terms restrict training on their outputs: {names}; leave all such runs out "
-            f'with curation={{"source_models": ["!{RESTRICTED}"]}}, or name their models ({globs}), or let the operator set '
+            f'with `curation={{"source_models": ["!{RESTRICTED}"]}}`, or name their models ({globs}), or let the operator set '
             "QUINTAIN_MODEL_TERMS to 'warn' or 'allow'",
             code="model_terms",
         )

@@ -73,8 +73,8 @@ def top_share(picks: Sequence[RunValue], share: float, seed: int, tally: ExportC
     equal = sum(pick.value == bound for pick in ranked)
     if (taken := sum(pick.value == bound for pick in ranked[:n])) < equal:
         tally.notes.append(
-            f"top_share={share:g} takes {n} of {len(picks)} runs, {taken} of them by the seed among {equal} of equal value "
-            f"({bound:.4g}); top_share={(n - taken + equal) / len(picks):.3g} takes all of those"
+            f"`curation.top_share={share:g}` takes {n} of {len(picks)} runs, {taken} of them by the seed among {equal} of equal value "
+            f"({bound:.4g}); `curation.top_share={(n - taken + equal) / len(picks):.3g}` takes all of those"
         )
     return [pick for pick in picks if pick.trajectory_id in kept]
 

@@ -21,34 +21,34 @@ from quintain.records.tags import is_open, is_replaced
 from quintain.records.trajectory import Actor, OutcomeStatus, Step, Trajectory, text_of
 
 _REMEDIES: dict[str, str | Hint] = {
-    "held_out_task": "these are evaluation tasks; collect rollouts of the train split, or set include_held_out if leaking "
+    "held_out_task": "these are evaluation tasks; collect rollouts of the train split, or set `include_held_out` if leaking "
     "them into training is what you want",
     "other_split": "name another column as columns.split, or leave it out, so that all rows are for training",
     "outcome_failure": "collect successful runs, or list 'failure' among the outcomes to keep",
     "unscored": Hint(
         "score these runs first with ", call("score_trajectories", scorer=..., filter=...), ", or leave `scorer` out"
     ),
-    "below_min_score": "lower min_score",
+    "below_min_score": "lower `min_score`",
     "reward_unknown": Hint(
         "give these runs a reward, or score them with ",
         call("score_trajectories", scorer=..., filter=...),
-        " and bound `scorer` with min_score",
+        " and bound `scorer` with `min_score`",
     ),
-    "below_min_reward": "lower curation.min_reward",
-    "above_max_reward": "raise curation.max_reward",
-    "too_few_steps": "lower curation.min_steps",
-    "too_many_steps": "raise curation.max_steps",
-    "began_earlier": "move curation.began_since back",
-    "began_later": "move curation.began_until on",
-    "no_time": "their log states no times; leave out curation.began_since and began_until, or filter by when they were stored",
-    "below_top_share": "raise curation.top_share",
-    "not_best_of_task": "raise curation.best_per_task",
-    "near_duplicate": "raise curation.near_duplicates, or leave it out",
-    "not_sampled": "raise curation.max_rows, or change curation.task_weights",
-    "source_model": "widen curation.source_models",
-    "no_step_labels": "record rewards for the steps, or take curation.step_labels='outcome', which labels runs of known outcome",
+    "below_min_reward": "lower `curation.min_reward`",
+    "above_max_reward": "raise `curation.max_reward`",
+    "too_few_steps": "lower `curation.min_steps`",
+    "too_many_steps": "raise `curation.max_steps`",
+    "began_earlier": "move `curation.began_since` back",
+    "began_later": "move `curation.began_until` on",
+    "no_time": "their log states no times; leave out `curation.began_since` and began_until, or filter by when they were stored",
+    "below_top_share": "raise `curation.top_share`",
+    "not_best_of_task": "raise `curation.best_per_task`",
+    "near_duplicate": "raise `curation.near_duplicates`, or leave it out",
+    "not_sampled": "raise `curation.max_rows`, or change `curation.task_weights`",
+    "source_model": "widen `curation.source_models`",
+    "no_step_labels": "record rewards for the steps, or take `curation.step_labels='outcome'`, which labels runs of known outcome",
     "no_step_scores": "have the steps of these runs scored first, or name in `scorer` whose step scores there are",
-    "step_label_range": "rewards of steps must lie in 0..1 to be labels; scale them, or take curation.step_labels='outcome', "
+    "step_label_range": "rewards of steps must lie in 0..1 to be labels; scale them, or take `curation.step_labels='outcome'`, "
     "which labels runs of known outcome",
     "other_side_dropped": "the other side of each pair was left out; see its reason",
     "still_open": Hint(
@@ -58,7 +58,7 @@ _REMEDIES: dict[str, str | Hint] = {
     ),
     "replaced": "these corrections were taken back, or replaced by later ones, which are taken",
     "other_side_not_chosen": "they were compared with runs that are not among the chosen ones, or were left out; loosen the "
-    "filter, or name both sides in trajectory_ids",
+    "filter, or name both sides in `trajectory_ids`",
     "forgotten": Hint("these runs were forgotten and are never exported again; see ", call("get_lineage", id=...)),
     "rejected_answer": Hint(
         "their log calls these answers the worse ones, so they are not examples to imitate; ",
@@ -68,8 +68,8 @@ _REMEDIES: dict[str, str | Hint] = {
     ),
     "undesirable": "rows call these answers bad; kinds dpo, reward and kto learn from them too",
     "unreadable_row": "each row is listed with its reason; name the fields with `columns`",
-    "not_where": "widen curation.where",
-    "not_a_number": "curation.where compares numbers or dates, and these values are neither; write them as 4.5, 4,5 or 2026-11-30",
+    "not_where": "widen `curation.where`",
+    "not_a_number": "`curation.where` compares numbers or dates, and these values are neither; write them as 4.5, 4,5 or 2026-11-30",
     "no_label": "the column of the label is empty there",
     "labels_disagree": "one row labels the same answer good and another one bad; correct a row, or leave one of them out",
     "between_marks": "`good` and `bad` leave them out; move a bound, or state one of them alone",
@@ -86,10 +86,10 @@ _REMEDIES: dict[str, str | Hint] = {
     "equal_sides": "runs that were valued differently hold the same agent text; collect more varied attempts",
     "empty_text": "give files that hold text",
     "unpaired": "another mode compares these runs too",
-    "pair_limit": "raise max_pairs_per_task",
+    "pair_limit": "raise `max_pairs_per_task`",
     "no_fork": "no other run of the task did something else after the same beginning; collect more attempts",
     "no_preference": Hint(
-        "nobody compared these runs: ", call("record_preferences", source="person", pairs=...), ", or pairs='mined'"
+        "nobody compared these runs: ", call("record_preferences", source="person", pairs=...), ", or `pairs='mined'`"
     ),
     "tie": "they are as good as what they were compared with; compare them with others",
     "raters_disagree": "the raters have no majority on these runs; ask one more rater",
@@ -264,27 +264,27 @@ def drop_remedy(
         )
     if reason == "outcome_unknown" and is_ready_made and criteria.needs_value:
         return Hint(
-            f"kind {kind} goes by what each answer is worth: name its column, as columns={{'reward': ...}} for numbers of any scale, "
-            "or columns={'label': ..., 'good': ..., 'bad': ...}"
+            f"kind {kind} goes by what each answer is worth: name its column, as `columns={{'reward': ...}}` for numbers of any scale, "
+            "or `columns={'label': ..., 'good': ..., 'bad': ...}`"
         )
     score = call("score_trajectories", scorer="rules", filter=...)
     by_scorer = Hint(
         "score them (",
         score,
-        " needs no outcome) and export with scorer='rules'; rated runs, with scorer='people' or 'judge'",
+        " needs no outcome) and export with `scorer='rules'`; rated runs, with `scorer='people'` or 'judge'",
     )
     if reason == "outcome_unknown":
         stated = Hint("state it: ", call("record_trajectory", trajectory_id=..., outcome="success"))
         if kind == "prm":
             return Hint(
-                stated, "; or record rewards for the steps, which curation.step_labels='recorded' takes as labels"
+                stated, "; or record rewards for the steps, which `curation.step_labels='recorded'` takes as labels"
             )
         if criteria.needs_value:
             unknown = f"nobody knows how these runs ended, and kind {kind} goes by that. Where you know, "
             return Hint(unknown, stated, "; else ", by_scorer)
-        keep = "; or train on them although they may be failures: outcomes=['unknown']; or "
-        rated = "; runs with rewards on a scale, by outcomes=['unknown'] and curation={'min_reward': ...}"
-        bound = f" and a min_score{rated}" if kind == "sft" else ""
+        keep = "; or train on them although they may be failures: `outcomes=['unknown']`; or "
+        rated = "; runs with rewards on a scale, by `outcomes=['unknown']` and `curation={'min_reward': ...}`"
+        bound = f" and a `min_score`{rated}" if kind == "sft" else ""
         return Hint("where you know how a run ended, ", stated, keep, by_scorer, bound)
     if reason == "no_step_labels" and criteria.curation.step_labels == "scores":
         return Hint(_REMEDIES["no_step_scores"])

@@ -43,7 +43,7 @@ class LeakCheck:
 def split_leak_remedy(kind: str) -> str:
     """Return the remedy for leaking tasks in a dataset of this kind."""
     if kind in KINDS:
-        return "export again with curation.near_duplicates=1.0, which keeps such tasks in one split"
+        return "export again with `curation.near_duplicates=1.0`, which keeps such tasks in one split"
     return "give tasks with equal prompts the same task.id, and export again: a task stays in one split"
 
 

@@ -107,7 +107,7 @@ def require_labels(heads: Collection[str], rows: Iterable[Row]) -> None:
     if unknown:
         raise InvalidInput(
             f"expected rows with values of {list_names(sorted(unknown))}, as heads asks, got {list_names(sorted(known)) or 'none'}; "
-            "name others, or leave heads out; pairs have parts by curation={'parts_of': SCORER}, and steps by a judge's scores",
+            "name others, or leave heads out; pairs have parts by `curation={'parts_of': SCORER}`, and steps by a judge's scores",
             code="no_parts",
         )
 

@@ -174,7 +174,7 @@ class Questions:
         if self._file is None:
             raise InvalidInput(
                 f"expected a task file for {ENVIRONMENT_ID}, got none; name it as {ENVIRONMENT_ID}?file=PATH, or give "
-                "tasks from a chat to collect_rollouts(tasks=[...])",
+                "tasks from a chat to collect_rollouts as `tasks`",
                 code="no_task_file",
             )
         return [task.model_copy(update={"environment": self.id}) for task in self._file.draw(split, n, seed)]

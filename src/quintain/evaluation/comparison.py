@@ -276,7 +276,7 @@ def _require_comparable(evaluations: Sequence[Evaluation], names: Sequence[str])
             raise InvalidInput(
                 f"expected evaluations of one suite, got {first.suite_hash} of {first.id} ({len(tasks[0])} tasks) and "
                 f"{other.suite_hash} of {other.id} ({len(tasks[1])} tasks), with {len(tasks[0] & tasks[1])} common tasks; evaluate "
-                "both with the same environment, split, n_tasks, repeats, seed and max_turns",
+                "both with the same `environment`, `split`, `n_tasks`, `repeats`, `seed` and `max_turns`",
                 code="different_suites",
             )
 

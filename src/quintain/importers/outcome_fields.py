@@ -39,7 +39,7 @@ _EXCEPTION = re.compile(r"\bexit_(api|error|environment_error)\b|^[\w.]*(Error|E
 """Exit statuses of runs that an exception ended: names of exception classes, and SWE-agent's own statuses."""
 _SCALE = (
     "rewards go beyond 0..1, so that 1 and 0 are places on a scale: no success or failure is read from them; for sft, "
-    "outcomes=['unknown'] and curation={'min_reward': ...} take the better runs, and dpo and grpo compare them; higher counts as better"
+    "`outcomes=['unknown']` and `curation={'min_reward': ...}` take the better runs, and dpo and grpo compare them; higher counts as better"
 )
 _NAMED = 3
 """Most values of a column that a note names."""

@@ -380,7 +380,7 @@ def _runs(reader: Importer, log: LogFile, report: Report) -> Generator[Run, None
 
 def _not_of(reader: Importer, other: str | None) -> str:
     """Return the reason why the requested reader found nothing in a file."""
-    hint = f"it looks like {other}: set format={other}, or auto" if other else "omit `format` to detect it"
+    hint = f"it looks like {other}: set `format={other}`, or auto" if other else "omit `format` to detect it"
     return f"expected format {reader.name} ({reader.title}), got no run of it; {hint}"
 
 

@@ -19,7 +19,7 @@ class TrajectoryFilter(Record):
     job_id: str | None = None
     agent: str | None = Field(default=None, description="`agent:NAME@VERSION` or a name.")
     dataset_id: DatasetName | None = Field(default=None, description="Or its name.")
-    split: SplitName | None = Field(default=None, description="Of `dataset_id`.")
+    split: SplitName | None = Field(default=None, description="Of the dataset.")
     environment: str | None = None
     task_id: str | None = None
     task_type: str | None = None

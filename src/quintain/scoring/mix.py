@@ -78,8 +78,8 @@ class MixScorer:
             raise InvalidInput("a mix needs at least one weight above 0, for example {'outcome': 0.5, 'rules': 0.5}")
         if combine != "mean" and sum(weight > 0 for _, weight in weights) < 2:
             raise InvalidInput(
-                f"combine={combine!r} needs at least two parts with weight; give a mix such as "
-                "{'outcome': 1, 'length': 1}, or combine='mean'"
+                f"`combine={combine!r}` needs at least two parts with weight; give a mix such as "
+                "{'outcome': 1, 'length': 1}, or `combine='mean'`"
             )
         for name, weight in weights if combine == "product" else ():
             if weight > MAX_EXPONENT:

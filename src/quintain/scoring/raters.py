@@ -32,7 +32,7 @@ class RatersApart:
         """Return a sentence for people; none where the raters agree."""
         if not self._apart:
             return []
-        named = " or ".join(f"scorer={name!r}" for name in sorted(self._by_one)[:3])
+        named = " or ".join(f"`scorer={name!r}`" for name in sorted(self._by_one)[:3])
         return [
             f"raters disagree on {self._apart} of {counted(self._shared, 'run')} with several raters (good from {self._bound:g} on), "
             f"and their mean counts: ask one more rater, or take the word of one by {named}"

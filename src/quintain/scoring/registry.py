@@ -182,7 +182,7 @@ def scorer(
     if isinstance(spec, str):
         if combine != "mean":
             raise InvalidInput(
-                f"combine={combine!r} needs a mix of at least two scorers, such as {{'outcome': 1, 'length': 1}}; {shown(spec)} is one"
+                f"`combine={combine!r}` needs a mix of at least two scorers, such as {{'outcome': 1, 'length': 1}}; {shown(spec)} is one"
             )
         return part(spec).scorer
     if not isinstance(spec, Mapping) or not spec:

@@ -273,25 +273,42 @@ def tool(name: str) -> ToolSpec:
 def _mentions() -> re.Pattern[str]:
     """Return what finds a tool in a text, with the arguments of a call; a name that is also a word only between backticks."""
     names = sorted((spec.name for spec in CATALOG), key=len, reverse=True)
-    return re.compile("|".join(rf"\b{name}\b(?:\([^()]*\))?" if "_" in name else f"`{name}`" for name in names))
-
-
-def rewrite_calls(text: str, written: Callable[[ToolCall], str]) -> str:
-    """Return a text with the tools and the calls in Python syntax in it as `written` gives them.
-
-    A tool that is only named, or whose call cannot be read, is a call without arguments.
-    """
-    return _mentions().sub(lambda found: written(_call_of(found[0].strip("`"))), text)
+    return re.compile(
+        "|".join(rf"\b{name}\b(?:\([^()]*\))?" if "_" in name else f"(?<=`){name}(?=`)" for name in names)
+    )
 
 
 def read_hint(text: str) -> Hint:
-    """Return a stored text with the calls that hints wrote into it as data again; it stays the same text."""
+    """Return a plain text with the tools and calls in it as data, as a stored hint has them; it stays the same text."""
     parts, end = list[str | ToolCall](), 0
     for found in _mentions().finditer(text):
         if str(call := _call_of(found[0])) == found[0]:
             parts += [text[end : found.start()], call]
             end = found.end()
     return Hint(*parts, text[end:])
+
+
+_CODE = re.compile(r"`([^`]+)`|\b(?:arguments\.|(?=hyperparameters\.))(\w+(?:\.\w+)*)(?:\[\d+\])*")
+"""A span of code in a text, or the place of an argument or a setting in an error."""
+
+
+def translate(text: str, calls: Callable[[ToolCall], str], arguments: Callable[[str], str | None]) -> str:
+    """Return a text of ours in the words of a face: its calls of tools, and the arguments that it names between backticks.
+
+    Args:
+        text: A hint, or a plain text.
+        calls: Writes a call.
+        arguments: Writes an argument, alone or with a value: `n_tasks`, `curation.seed`, `columns={'label': ...}`. None leaves
+            the code as it is.
+    """
+    parts = text.parts if isinstance(text, Hint) else (text,)
+    read = [
+        read_hint(_CODE.sub(lambda found: arguments(found[1] or found[2]) or found[0], part))
+        if isinstance(part, str)
+        else part
+        for part in parts
+    ]
+    return Hint(*read).render(calls)
 
 
 def _call_of(text: str) -> ToolCall:

@@ -102,7 +102,7 @@ async def _guarded(site: _Site, function: Endpoint, changes: bool | None, reques
             _require(site, request, changes=changes)
         return await function(site, request)
     except QuintainError as error:
-        text = error.message.render(site.written) if isinstance(error.message, Hint) else error.message
+        text = Hint(error.message).render(site.written)
         if site.server.home is not None:
             text = text.replace(str(site.server.home), "the home folder")
         return error_response(QuintainError(text, code=error.code))

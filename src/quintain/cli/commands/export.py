@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from quintain.cli.command_lines import render_for_terminal, to_command_options
+from quintain.cli.command_lines import explain_for_terminal
 from quintain.cli.commands.jobs import follow_start, show_job
 from quintain.cli.session import CommandRun, plain_console, show_next_step
 from quintain.datasets.dataset_writer import folder_aside
@@ -82,9 +82,9 @@ def _show(console: Console, result: ExportResult) -> None:
     for name, shares in result.distribution.items():
         console.print(f"  {name}: {_counted(shares)}")
     for row in result.rejected:
-        console.print(printable(f"  {row.place}: {row.reason}"), style="yellow")
+        console.print(printable(f"  {row.place}: {explain_for_terminal(row.reason, 'export')}"), style="yellow")
     for warning in result.warnings:
-        console.print(printable(f"  note: {to_command_options(render_for_terminal(warning), 'export')}"))
+        console.print(printable(f"  note: {explain_for_terminal(warning, 'export')}"))
     of = "of" if result.rows < result.dataset_rows else "from"
     part = "" if is_whole else f"{result.rows:,} {of} the {rows} ({splits}) in "
     console.print(printable(f"format {result.format}: {part}{result.path}"))

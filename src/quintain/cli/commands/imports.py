@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from quintain.cli.command_lines import to_command_options
+from quintain.cli.command_lines import explain_for_terminal
 from quintain.cli.commands.jobs import show_job, watch
 from quintain.cli.layout import Column, print_table
 from quintain.cli.session import INTERRUPTED, CommandRun, plain_console, show_next_step
@@ -89,10 +89,10 @@ def show_import(console: Console, result: ImportResult) -> None:
         console.print(f"  and {left:,} more of {result.file_count:,} files; --json lists all", markup=False)
     for rejected in result.rejected:
         console.print(
-            f"  {rejected.place}: {to_command_options(rejected.reason, 'import')}", markup=False, style="yellow"
+            f"  {rejected.place}: {explain_for_terminal(rejected.reason, 'import')}", markup=False, style="yellow"
         )
     for note in result.notes:
-        console.print(f"  note: {to_command_options(note, 'import')}", markup=False)
+        console.print(f"  note: {explain_for_terminal(note, 'import')}", markup=False)
     for label in result.labels:
         told = ", ".join(f"{name} {value}" for name, value in label.items() if name != "line")
         console.print(f"  row {label['line']}: {printable(told)}", markup=False)

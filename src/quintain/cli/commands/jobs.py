@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from quintain.cli.command_lines import command_line, render_for_terminal, to_command_lines, to_command_options
+from quintain.cli.command_lines import command_line, explain_for_terminal, render_for_terminal
 from quintain.cli.completion import completion_of
 from quintain.cli.layout import Column, cut, print_facts, print_table
 from quintain.cli.main import HomeOption
@@ -23,7 +23,7 @@ from quintain.cli.session import (
     plain_console,
     show_next_step,
 )
-from quintain.next_step import call
+from quintain.next_step import Hint, call
 from quintain.records.jobs.job import UNFINISHED, JobResult
 from quintain.records.text import printable
 from quintain.tools.jobs.figures import sparkline
@@ -73,7 +73,7 @@ def print_job(console: Console, view: JobView) -> None:
 
 def _print_error(console: Console, view: JobView) -> None:
     if view.error is not None:
-        text = to_command_lines(f"[{view.error.code}] {view.error.message} {view.error.hint}".strip())
+        text = render_for_terminal(Hint(f"[{view.error.code}] ", view.error.message, " ", view.error.hint)).strip()
         console.print(printable(text), style="red")
 
 
@@ -175,7 +175,7 @@ def _warn(use: CommandRun, warnings: Iterable[str]) -> None:
     new = [warning for warning in warnings if warning not in use.session.warned]
     use.session.warned.update(new)
     for warning in new:
-        text = to_command_options(render_for_terminal(warning), use.session.command)
+        text = explain_for_terminal(warning, use.session.command)
         plain_console(stderr=True).print(printable(text), style="yellow")
 
 

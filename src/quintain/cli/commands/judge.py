@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from quintain.cli.command_lines import render_for_terminal
+from quintain.cli.command_lines import explain_for_terminal
 from quintain.cli.commands.record import read_json
 from quintain.cli.layout import print_table
 from quintain.cli.session import CommandRun, plain_console, show_next_step
@@ -108,9 +108,9 @@ def _line(console: Console, entry: Entry) -> str | None:
 def _show_submitted(console: Console, result: SubmitResult) -> None:
     console.print(f"{result.accepted} stored, {len(result.rejected)} rejected, {len(result.remaining)} open.")
     for one in result.rejected:
-        console.print(printable(f"{one.item_id}: {render_for_terminal(one.reason)}"))
+        console.print(printable(f"{one.item_id}: {explain_for_terminal(one.reason, 'judge')}"))
     for warning in result.warnings:
-        console.print(printable(render_for_terminal(warning)))
+        console.print(printable(explain_for_terminal(warning, "judge")))
     for run in result.corrections:
         console.print(f"Correction stored as {run}.")
 

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from quintain.cli.answers import run_tool
-from quintain.cli.command_lines import to_command_lines
+from quintain.cli.command_lines import explain_for_terminal
 from quintain.cli.layout import Column, print_facts, print_table
 from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
 from quintain.environments.references import short_reference
@@ -196,7 +196,7 @@ def _calibration(item: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _scorer(item: Mapping[str, Any]) -> tuple[object, ...]:
-    return item["name"], to_command_lines(item.get("about") or ""), item.get("source", "")
+    return item["name"], explain_for_terminal(item.get("about") or "", "score"), item.get("source", "")
 
 
 def _method(item: Mapping[str, Any]) -> tuple[object, ...]:

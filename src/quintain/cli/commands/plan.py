@@ -6,8 +6,9 @@ import json
 
 from rich.console import Console
 
-from quintain.cli.command_lines import render_for_terminal, to_command_options
+from quintain.cli.command_lines import explain_for_terminal
 from quintain.cli.session import show_next_step
+from quintain.next_step import Hint
 from quintain.records.jobs.plan import Estimate, TrainingPlan
 from quintain.records.text import printable
 from quintain.records.wording import size_text
@@ -21,18 +22,18 @@ def show_plan(console: Console, plan: TrainingPlan) -> None:
     facts += [(name, json.dumps(value)) for name, value in plan.hyperparameters.items()]
     for name, text in [*facts, *_estimated(plan.estimate)]:
         console.print(printable(f"{name}: {text}"))
-    console.print(printable(render_for_terminal(plan.why)))
+    console.print(printable(explain_for_terminal(plan.why, "plan")))
     for note in plan.notes:
-        console.print(printable(f"- {to_command_options(render_for_terminal(note), 'export')}"))
+        console.print(printable(f"- {explain_for_terminal(note, 'export')}"))
     for name, how in plan.estimate.unknown.items():
-        console.print(printable(f"- {name} is not known: {render_for_terminal(how)}"))
+        console.print(printable(f"- {name} is not known: {explain_for_terminal(how, 'plan')}"))
     if plan.branches:  # their answers are part of `why`
         console.print("What would change the plan:")
     for branch in plan.branches:
-        console.print(printable(f"- {to_command_options(render_for_terminal(branch.otherwise), 'plan')}"))
+        console.print(printable(f"- {explain_for_terminal(branch.otherwise, 'plan')}"))
     for blocker in plan.blockers:
-        text = f"[{blocker.code}] {blocker.message}; {render_for_terminal(blocker.remedy)}"
-        console.print(printable(text), style="red")
+        text = explain_for_terminal(Hint(blocker.message, "; ", blocker.remedy), "plan")
+        console.print(printable(f"[{blocker.code}] {text}"), style="red")
     if not plan.blockers:
         show_next_step(console, plan)
 

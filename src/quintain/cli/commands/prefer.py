@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from quintain.cli.command_lines import render_for_terminal
+from quintain.cli.command_lines import explain_for_terminal
 from quintain.cli.main import HomeOption
 from quintain.cli.session import REFUSED, CommandRun, Session, plain_console, show_next_step
 from quintain.errors import InvalidInput, NotFound, Unavailable
@@ -93,7 +93,9 @@ def show_preferences(console: Console, result: PreferencesResult, unread: Sequen
     console.print(f"{counted(result.created, 'preference')} recorded{more}{ties}")
     for skipped in result.skipped:
         console.print(
-            printable(f"  left out: {skipped.reason} {skipped.count:,}: {render_for_terminal(skipped.detail)}")
+            printable(
+                f"  left out: {skipped.reason} {skipped.count:,}: {explain_for_terminal(skipped.detail, 'prefer record')}"
+            )
         )
     for line in (*unread, *notes):
         console.print(printable(f"  note: {line}"))

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from quintain.cli.command_lines import to_command_options
+from quintain.cli.command_lines import explain_for_terminal
 from quintain.cli.session import INTERRUPTED, CommandRun, collected_interrupts, plain_console, write_file
 from quintain.evaluation.reports.preview_page import describe_counts, describe_row, preview_page
 from quintain.records.jobs.job import Job, PreviewSpec
@@ -104,10 +104,10 @@ def _show(console: Console, report: PreviewReport) -> None:
     for warning in statistics.warnings:
         if warning.partition("] ")[2] in statistics.verdict:
             continue
-        console.print(Text(f"- {printable(to_command_options(warning, 'export'))}"))
+        console.print(Text(f"- {printable(explain_for_terminal(warning, 'export'))}"))
     ready = statistics.verdict.startswith("Ready")
     console.print(
-        Text(printable(to_command_options(statistics.verdict, "export")), style="bold green" if ready else "bold red")
+        Text(printable(explain_for_terminal(statistics.verdict, "export")), style="bold green" if ready else "bold red")
     )
 
 

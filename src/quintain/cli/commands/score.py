@@ -6,7 +6,7 @@ from collections import Counter
 
 from rich.console import Console
 
-from quintain.cli.command_lines import render_for_terminal, to_command_options
+from quintain.cli.command_lines import explain_for_terminal
 from quintain.cli.commands.jobs import follow_start, show_job
 from quintain.cli.session import CommandRun, plain_console, show_next_step, write_file
 from quintain.records.labels.audit import AuditReport
@@ -61,13 +61,11 @@ def _show(console: Console, result: ScoreResult) -> None:
     for name, summary in ({"value": result.summary} | dict(result.components)).items():
         console.print(printable(f"  {name:<24} {_statistics(summary)}"))
     for reason, n in Counter(result.reasons).most_common():
-        console.print(
-            printable(f"  unscored {n:,}: {to_command_options(render_for_terminal(reason), 'score')}"), style="yellow"
-        )
+        console.print(printable(f"  unscored {n:,}: {explain_for_terminal(reason, 'score')}"), style="yellow")
     for name, calibration in result.calibrations.items():
         console.print(printable(f"  {name} goes through calibration {calibration}"))
     for warning in result.warnings:
-        console.print(printable(f"  note: {to_command_options(render_for_terminal(warning), 'score')}"), style="yellow")
+        console.print(printable(f"  note: {explain_for_terminal(warning, 'score')}"), style="yellow")
     if result.audit is not None:
         _show_audit(console, AuditReport.model_validate(result.audit))
     show_next_step(console, result, "score")
@@ -87,6 +85,6 @@ def _show_audit(console: Console, report: AuditReport) -> None:
     )
     for finding in report.findings:
         console.print(printable(f"  {finding.severity} {finding.check} ({finding.count:,}): {finding.evidence}"))
-        console.print(printable(f"    {to_command_options(render_for_terminal(finding.remedy), 'score')}"))
+        console.print(printable(f"    {explain_for_terminal(finding.remedy, 'score')}"))
     for check, why in report.unchecked.items():
         console.print(printable(f"  not checked: {check}: {why}"))

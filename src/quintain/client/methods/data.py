@@ -82,7 +82,7 @@ class DataMethods(Calls):
         Args:
             add: Tags.
             remove: Tags.
-            filter: As of runs, not empty.
+            filter: As of home.runs, not empty.
             trajectories: Runs by id.
         """
         result: Tagged = self.session.call("tag_trajectories", {"add": add, "remove": remove, "filter": filter,
@@ -98,7 +98,7 @@ class DataMethods(Calls):
         outcomes: Sequence[Literal["success", "failure", "error", "truncated", "unknown"]] | None = None,
         curation: Curation | Mapping[str, Any] | None = None, validation_share: float = 0.0, test_share: float = 0.0,
         include_held_out: bool = False, seed: int = 0, format: str = "quintain", push_to: str | None = None) -> Dataset:
-        """Freeze chosen runs into a dataset for train; every run left out is counted with its reason.
+        """Freeze chosen runs into a dataset for home.train; every run left out is counted with its reason.
 
         By default, runs on held-out tasks and runs without a verdict are left out. dpo and grpo compare several
         attempts of one task.
@@ -107,7 +107,7 @@ class DataMethods(Calls):
             kind: sft: good runs; dpo, reward: pairs of a task; kto: runs marked good or bad; grpo: groups of a task;
                 prm: judged steps; benchmark: tasks with references; text: plain text (`data`).
             name: Its name.
-            filter: As of runs, not empty.
+            filter: As of home.runs, not empty.
             trajectories: Runs by id.
             data: Rows instead: JSON lines, CSV, Parquet, folder, URL, Hub name; a+b: datasets.
             columns: prompt, response, chosen, label, reward ... -> its column; good, bad -> label's value, values (a|b)
@@ -149,7 +149,7 @@ class DataMethods(Calls):
             hyperparameters: Settings of that training: max_length, chunk, ...
             rows: Rows to show; all are counted.
             show: Which rows; truncated: that lose most.
-            seed: Of show="random".
+            seed: Of `show='random'`.
             max_chars: Characters of each text.
         """
         result: PreviewResult = self._finished("preview_dataset", {"dataset_id": dataset, "model": model,
@@ -204,7 +204,7 @@ class DataMethods(Calls):
             dry_run: false: forget for good.
             twins: Also forget equal runs under other ids.
             copies: Also delete their datasets, exports and inputs of finished jobs.
-            filter: As of runs, not empty.
+            filter: As of home.runs, not empty.
             ended_days: Instead free disk: jobs that ended so many days ago, or `thing`.
         """
         result: ForgetResult = self.session.call("forget", {"id": thing, "trajectory_ids": trajectories,

@@ -28,14 +28,14 @@ class EvaluateMethods(Calls):
 
         Args:
             agent: Agent, `starter`, `expert`, a model folder or endpoint:NAME.
-            environment: Id of library(kind='environments'); or {id: weight}.
+            environment: Id of home.library(kind='environments'); or {id: weight}.
             n_tasks: Tasks; None: 100 at most.
             attempts: Episodes per task.
             split: held_out is for evaluation.
             temperature: 0: greedy; [low, high]: rising over attempts.
             diversity: Heats repeated attempts up to x (1 + this).
             scorer: Older name of `reward`.
-            reward: As in train.
+            reward: As in home.train.
             max_turns: Turns; None: the environment's limit.
             tags: Labels.
             opponent: In a game; or `self`.
@@ -57,11 +57,11 @@ class EvaluateMethods(Calls):
         request_key: str | None = None, actors: int = 1) -> Job:
         """Measure an agent on held-out tasks, a benchmark or a dataset, as a background job.
 
-        Same environment, split, n_tasks, repeats and seed: the same tasks, which compare pairs.
+        Same `environment`, `split`, `n_tasks`, `repeats` and `seed`: the same tasks, which home.compare pairs.
 
         Args:
             agent: Agent, `starter`, `expert`, a model folder or endpoint:NAME.
-            environment: Id, or {id: weight}; or give dataset.
+            environment: Id, or {id: weight}; or give `dataset`.
             dataset: A benchmark is played; of others loss and next actions are measured.
             n_tasks: Tasks, or rows; None: 100 at most.
             repeats: Episodes per task.
@@ -86,7 +86,7 @@ class EvaluateMethods(Calls):
         The first call names `agent` and `message`, the next ones `job`. Five minutes without a message end it.
 
         Args:
-            agent: Agent to begin with; or give job.
+            agent: Agent to begin with; or give `job`.
             message: What to say; None: only look.
             job: Conversation to go on with.
             environment: At the start: environment with tools and prompt.

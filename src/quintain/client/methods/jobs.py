@@ -34,12 +34,12 @@ class JobsMethods(Calls):
         return self._jobs("list_jobs", {"status": status, "kind": kind, "limit": limit, "cursor": cursor, "text": text})
 
     def cancel(self, job: Reference) -> Job:
-        """Ask a job to stop: at its next step, with its newest checkpoint kept for resume.
+        """Ask a job to stop: at its next step, with its newest checkpoint kept for home.resume.
 
         A queued job ends at once; an ended one stays.
 
         Args:
-            job: From a start tool, or list_jobs.
+            job: From a start tool, or home.list_jobs.
         """
         return self._job("cancel_job", {"job_id": job})
 
@@ -47,7 +47,7 @@ class JobsMethods(Calls):
         """Continue a job from its newest checkpoint: if interrupted, under its id, else as a new job (`resumed_from`).
 
         Args:
-            job: From a start tool, or list_jobs.
+            job: From a start tool, or home.list_jobs.
             hyperparameters: Other processes.
         """
         return self._job("resume_job", {"job_id": job, "hyperparameters": hyperparameters})
@@ -56,7 +56,7 @@ class JobsMethods(Calls):
         """Give a job a name, a note or both, which its page and lists show. What is left out stays.
 
         Args:
-            job: From a start tool, or list_jobs.
+            job: From a start tool, or home.list_jobs.
             name: Shown in place of what it does; empty: none.
             note: A text for people; empty: none.
         """

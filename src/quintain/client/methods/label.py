@@ -26,12 +26,13 @@ class LabelMethods(Calls):
         cursor: str | None = None) -> ScoreResult:
         """Score runs from 0 to 1 (higher is better) and store components and feedback. Unknown stays unscored, never 0.
 
-        `judge=...`, and a trained `agent:NAME` by itself, start a job. Then create_dataset(scorer=..., min_score=...).
+        `judge=...`, and a trained `agent:NAME` by itself, start a job. Then home.create_dataset(scorer=...,
+        min_score=...).
 
         Args:
-            scorer: Name, see library(kind="scorers"), or a mix such as {"outcome": 0.6, "rules": 0.4}. `judge`,
-                `people`: stored verdicts; `judge:RUBRIC`, `people@NAME`: by one.
-            filter: As of runs, not empty.
+            scorer: Name, see home.library(kind='scorers'), or a mix such as {'outcome': 0.6, 'rules': 0.4}. 'judge',
+                'people': stored verdicts; 'judge:RUBRIC', 'people@NAME': by one.
+            filter: As of home.runs, not empty.
             trajectories: Runs by id.
             profile: Domain profile: name or JSON file. Default: by run.
             judge: Starts a job. 'judge': `endpoint:NAME` or an agent; 'montecarlo', 'influence': an agent.
@@ -55,7 +56,7 @@ class LabelMethods(Calls):
         mode: Literal["outside_in", "adjacent", "all_pairs", "best_worst", "forks"] | None = None,
         margin: float | None = None, max_pairs_per_task: int | None = None,
         ties: bool | None = None) -> PreferencesResult:
-        """Store which of two runs of a task is better, for create_dataset(pairs='recorded').
+        """Store which of two runs of a task is better, for home.create_dataset(pairs='recorded').
 
         Args:
             source: Whose word.
@@ -80,7 +81,7 @@ class LabelMethods(Calls):
         Args:
             scorer: Whose scores to map.
             labels: Whose scores are true.
-            filter: As of runs, not empty.
+            filter: As of home.runs, not empty.
             method: auto: cross-validated.
             per_domain: By domain too.
         """
@@ -92,9 +93,9 @@ class LabelMethods(Calls):
         mode: Literal["score", "steps", "pairwise", "group"] = "score", rubric: str | Mapping[str, Any] | None = None,
         filter: RunFilter | None = None, trajectories: Sequence[Reference] | None = None, rater: str | None = None,
         seed: int = 0) -> JudgingBatchResult:
-        """Give out runs to judge blind by a rubric; answer with submit_scores. pairwise, group: runs of a task.
+        """Give out runs to judge blind by a rubric; answer with home.submit_scores. pairwise, group: runs of a task.
 
-        judge='person' asks in forms; where there are none, show the person the items.
+        `judge='person'` asks in forms; where there are none, show the person the items.
 
         Args:
             limit: Items at most; some come twice.
@@ -118,7 +119,7 @@ class LabelMethods(Calls):
         should have done; it becomes a run to learn from and a preference.
 
         Args:
-            batch_id: From judging_batch.
+            batch_id: From home.judging_batch.
             scores: One answer an item, as it asks, or {item_id, skip: why}.
         """
         result: SubmitResult = self.session.call("submit_scores", {"batch_id": batch_id, "scores": scores})

@@ -25,8 +25,8 @@ class TrainMethods(Calls):
         hyperparameters: Mapping[str, Any] | None = None, memory_gb: float | None = None) -> TrainingPlan:
         """Plan a training from purposes or a dataset: method, settings, memory, duration, blockers with remedies, why.
 
-        train takes `method` and `hyperparameters` as they are. None: not known; `estimate.unknown` names the call that
-        measures it.
+        home.train takes `method` and `hyperparameters` as they are. None: not known; `estimate.unknown` names the call
+        that measures it.
 
         Args:
             goal: One or several. imitate: do what good runs did; prefer: take the better of two runs of a task;
@@ -55,7 +55,7 @@ class TrainMethods(Calls):
         returns it (`deduplicated`).
 
         Args:
-            method: How to learn; library(kind='methods') describes each.
+            method: How to learn; home.library(kind='methods') describes each.
             model: Agent id or name, `starter`, a folder of a model or adapter, a GGUF file, a job.
             dataset: Dataset id or name, of the kind that the method learns from.
             environment: Instead of a dataset: where the agent acts while it learns.
@@ -83,7 +83,7 @@ class TrainMethods(Calls):
             model: Agent id or name, `starter`, a folder or URL of a model or adapter, a GGUF file, a job or its
                 checkpoint, a Hub name or endpoint:NAME.
             system_prompt: Replaces the environment's; None: that.
-            sampling: As of evaluate; left out: as the model's agent.
+            sampling: As of home.evaluate; left out: as the model's agent.
             template: Native tool calls, ReAct text, or automatic.
             description: A note for people.
         """

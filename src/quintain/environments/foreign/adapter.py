@@ -127,7 +127,7 @@ class Session:
             return list(numbers)
         listed = [number for number in range(count) if self._split(number) == split]
         if n > len(listed):
-            raise ValueError(f"expected n_tasks of at most {len(listed)} in {split} of {self._name}, got {n}")
+            raise ValueError(f"expected `n_tasks` of at most {len(listed)} in {split} of {self._name}, got {n}")
         rng.shuffle(listed)
         return listed[:n]
 

@@ -140,7 +140,7 @@ class FamilySource(ABC):
             raise InvalidInput(f"expected split to be {' or '.join(SPLITS)}, got {split!r} for {self.id}")
         bound = len(types) * len(difficulties) * family.numbers
         if not 0 <= n <= bound:
-            raise InvalidInput(f"expected n_tasks from 0 to {bound:,} for {self.id}, got {n}")
+            raise InvalidInput(f"expected `n_tasks` from 0 to {bound:,} for {self.id}, got {n}")
         rng = Random(stable_seed(family.environment, family.version, split, seed))
         keys: dict[TaskKey, None] = {}
         while len(keys) < n:

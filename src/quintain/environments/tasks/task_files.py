@@ -259,8 +259,8 @@ class TaskFile:
         )
         if n < 0 or (n > len(found) and split != ALL):
             raise InvalidInput(
-                f"expected n_tasks of at most {len(found)}, got {n}: {clip(self.path.name)!r} has {counted(len(found), 'task')} in "
-                f"{split} and {len(self.tasks) - len(found)} in the other split; take fewer, evaluate with split='{ALL}', or "
+                f"expected `n_tasks` of at most {len(found)}, got {n}: {clip(self.path.name)!r} has {counted(len(found), 'task')} in "
+                f"{split} and {len(self.tasks) - len(found)} in the other split; take fewer, evaluate with `split='{ALL}'`, or "
                 "change the split that its rows name",
                 code="too_many_tasks",
             )

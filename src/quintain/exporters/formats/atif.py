@@ -29,7 +29,7 @@ def _write(dataset: Dataset, rows: Rows, folder: Path) -> Export:
         raise InvalidInput(
             f"expected runs in {dataset.id}, got none; ATIF supports the kinds {', '.join(sorted(EXPORTER.kinds))}"
         )
-    export.notes["each line is one ATIF document; import it again with format='atif', which gives equal runs"] = None
+    export.notes["each line is one ATIF document; import it again with `format='atif'`, which gives equal runs"] = None
     return export
 
 

@@ -31,7 +31,7 @@ _STATED = {"model", "generator", "rank", "is_correct", *_RATINGS}
 _ELSEWHERE = frozenset({"messages", "conversations", "chosen", "labels"})
 _RATED = (
     "answers of one prompt are a run each, the worse ones too: dpo makes pairs of them, and for sft "
-    "curation={'best_per_task': 1} keeps the best"
+    "`curation={'best_per_task': 1}` keeps the best"
 )
 _OWN_SYSTEM = "system prompts of single answers are left out, so that the answers of one prompt can be compared"
 

@@ -116,7 +116,7 @@ class Bounds:
         if not (math.isfinite(self.margin) and self.margin >= 0):
             raise InvalidInput(f"expected margin to be finite and at least 0, got {self.margin}")
         if self.limit is not None and self.limit < 1:
-            raise InvalidInput(f"expected max_pairs_per_task to be at least 1, got {self.limit}")
+            raise InvalidInput(f"expected `max_pairs_per_task` to be at least 1, got {self.limit}")
 
     def beats(self, better: float, worse: float) -> bool:
         """Whether the difference exceeds the margin."""

@@ -31,7 +31,7 @@ def tool_failure(
     """
     error = explained(error)
     if isinstance(error, QuintainError):
-        message = error.message.render(written) if isinstance(error.message, Hint) else error.message
+        message = Hint(error.message).render(written)
         text = _shown(f"[{error.code}] {message}", hidden)
         if not error.remedy:
             text += f"; correct the arguments and call {written(ToolCall(scrub(tool)[:100], {}))} again"

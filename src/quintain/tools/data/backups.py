@@ -110,7 +110,7 @@ def _path(services: Services, name: str) -> Path:
 def _others(services: Services, name: str) -> str:
     folder = services.settings.home / "backups"
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []
-    return f"{nearest(name, names)}; there is {', '.join(names[-8:])}" if names else "; make one with action='create'"
+    return f"{nearest(name, names)}; there is {', '.join(names[-8:])}" if names else "; make one with `action='create'`"
 
 
 def _stem(path: Path) -> str:

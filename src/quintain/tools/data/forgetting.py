@@ -97,7 +97,7 @@ def _forget(services: Services, refs: Sequence[Ref], request: _Request) -> Forge
             way = Hint(forget_call([other.id], ended_days=0), " frees its disk space")
         wrong = f"forget takes runs and sessions, or datasets and agents; {other.id!r} is of kind {other.kind!r}; "
         search = call("search_trajectories", filter=...)
-        raise InvalidInput(Hint(wrong, search, " finds runs by dataset_id or job_id; ", way), code="not_a_run")
+        raise InvalidInput(Hint(wrong, search, " finds runs by `dataset_id` or `job_id`; ", way), code="not_a_run")
     runs = [ref.id for ref in refs]
     done = services.store.lineage.forget(
         runs,

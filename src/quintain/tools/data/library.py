@@ -77,7 +77,7 @@ _NEXT = {
         call("plan_training", method=...),
         "; ",
         call("list_library", kind="methods", text="grpo"),
-        " has all settings of one, and text='*' those that all share.",
+        " has all settings of one, and `text='*'` those that all share.",
     ),
 }
 

@@ -164,8 +164,8 @@ def note_other_splits(services: Services, filter: TrajectoryFilter | None, kind:
         return []
     named = " and ".join(f"{name} ({counted(n, 'row')})" for name, n in sorted(others.items()))
     return [
-        f"the filter also takes {named} of {dataset.name}, which are for training here: filter={{'dataset_id': {dataset.id!r}, "
-        f"'split': 'train'}} leaves them out, path={dataset.id!r} keeps every row in its split"
+        f"the filter also takes {named} of {dataset.name}, which are for training here: `filter={{'dataset_id': {dataset.id!r}, "
+        f"'split': 'train'}}` leaves them out, `path={dataset.id!r}` keeps every row in its split"
     ]
 
 

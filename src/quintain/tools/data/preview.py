@@ -60,7 +60,7 @@ def preview_dataset(
     ] = None,
     rows: Annotated[int, Field(ge=0, le=MAX_SHOWN, description="Rows to show; all are counted.")] = 3,
     show: Annotated[Show, Field(description="Which rows; truncated: that lose most.")] = "first",
-    seed: Annotated[Seed, Field(description='Of show="random".')] = 0,
+    seed: Annotated[Seed, Field(description="Of `show='random'`.")] = 0,
     max_chars: Annotated[int, Field(ge=20, le=20_000, description="Characters of each text.")] = 600,
 ) -> PreviewResult:
     """Preview a dataset before training: rows exactly as the model will see them, what is trained, what falls off.
@@ -130,7 +130,7 @@ def preview_spec(
     chosen = method or learning_from(dataset.kind)[0]
     if chosen == "retriever":
         raise InvalidInput(
-            "a preview shows the turns that a model learns to write, and a retriever writes nothing; preview with method='sft' to "
+            "a preview shows the turns that a model learns to write, and a retriever writes nothing; preview with `method='sft'` to "
             "see the runs whose calls it learns from",
             code="no_preview",
         )

@@ -244,7 +244,7 @@ def _require_readable(
         unread = f" (others: {examples})" if examples else ""
         raise InvalidInput(
             f"expected rows marked good or bad, got {len(runs)} rows of {clip(path)} without a label that is true or false{unread}; "
-            'name the column of the marks, such as columns={"label": "label"}: 1 and 0 are read then',
+            'name the column of the marks, such as `columns={"label": "label"}`: 1 and 0 are read then',
             code=NO_LABELS,
         )
 

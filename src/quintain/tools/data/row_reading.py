@@ -233,10 +233,10 @@ def require_marks(rows: Iterable[NumberedValue], columns: Mapping[str, str], mar
         example = (
             f'"good": ">={max(numbers):g}", "bad": "<={min(numbers):g}"' if is_scale else '"good": ..., "bad": ...'
         )
-        rated = f'; kinds dpo, grpo and reward compare numbers as they are: columns={{"reward": "{column}"}}'
+        rated = f'; kinds dpo, grpo and reward compare numbers as they are: `columns={{"reward": "{column}"}}`'
         raise InvalidInput(
             f"columns: expected true, false, 1, 0 or -1 in {column!r}, the label, got {_listed(values)}; state in `columns` which "
-            f'values are good and which bad, such as columns={{"label": "{column}", {example}}}'
+            f'values are good and which bad, such as `columns={{"label": "{column}", {example}}}`'
             f"{rated if is_scale else ''}",
             code=NO_LABELS,
         )

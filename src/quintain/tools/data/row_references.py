@@ -175,7 +175,7 @@ def _require_joinable(services: Services, datasets: Sequence[Dataset], options: 
         if dataset.kind != options.kind or options.kind in {"text", "benchmark"}:
             raise InvalidInput(
                 f"path: expected datasets of kind {options.kind!r} with runs, got {dataset.name} of kind {dataset.kind!r}; join "
-                "datasets of one kind, or export their runs again: filter={'dataset_id': NAME}"
+                "datasets of one kind, or export their runs again: `filter={'dataset_id': NAME}`"
             )
 
 
@@ -186,9 +186,9 @@ def _require_plain(columns: Mapping[str, str], options: ExportOptions, what: str
     is_plain = criteria.scorer is None and criteria.curation == Curation() and criteria.outcomes in all_outcomes
     if columns or not is_plain or dict(options.making) != dict(ROW_DEFAULTS.get(options.kind, {})):
         raise InvalidInput(
-            f"path: expected {clip(what)} with their rows as they are, got settings that choose or read rows; leave out columns, "
-            "scorer, min_score, margin, max_pairs_per_task, outcomes and curation, or export the runs of the dataset: "
-            "filter={'dataset_id': NAME}"
+            f"path: expected {clip(what)} with their rows as they are, got settings that choose or read rows; leave out `columns`, "
+            "`scorer`, `min_score`, `margin`, `max_pairs_per_task`, `outcomes` and `curation`, or export the runs of the dataset: "
+            "`filter={'dataset_id': NAME}`"
         )
 
 

@@ -25,7 +25,7 @@ def chat_reader(columns: Mapping[str, str], marks: Mapping[str, str]) -> Callabl
     if absent := [name for name in SPEAKERS if name not in marks]:
         raise InvalidInput(
             f"columns: expected both speakers of {column!r}, got no {absent[0]}; state how its lines begin, such as "
-            'columns={"messages": "transcript", "user": "Customer", "assistant": "Bot"}'
+            '`columns={"messages": "transcript", "user": "Customer", "assistant": "Bot"}`'
         )
     roles = {marks[name].strip().removesuffix(":").casefold(): name for name in SPEAKERS}
     begins = re.compile(rf"^[ \t]*({'|'.join(map(re.escape, roles))})[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)

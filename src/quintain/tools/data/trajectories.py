@@ -228,14 +228,14 @@ def _of_messages(parts: dict[str, Any], *, unfinished: bool) -> Trajectory:
 
 def _grow(services: Services, live: str, trajectory_id: str | None, parts: dict[str, Any]) -> Recorded:
     if not trajectory_id:
-        raise InvalidInput(f'live="{live}" needs the `trajectory_id` that live="open" gave')
+        raise InvalidInput(f'`live="{live}"` needs the `trajectory_id` that `live="open"` gave')
     if live == "append" and not parts["messages"]:
-        raise InvalidInput('live="append" needs the new `messages`')
+        raise InvalidInput('`live="append"` needs the new `messages`')
     fixed = ["task", "tools", "agent", "trajectory", *(["outcome"] if live == "append" else [])]
     late = [name for name in fixed if parts[name] is not None]
     if late:
         raise InvalidInput(
-            f'live="{live}" does not take {", ".join(late)}; it takes `messages`, `tags` and, to close, `outcome`'
+            f'`live="{live}"` does not take {", ".join(late)}; it takes `messages`, `tags` and, to close, `outcome`'
         )
     outcome = None if parts["outcome"] is None else read_outcome(parts["outcome"])
 
@@ -259,7 +259,7 @@ def _state_outcome(services: Services, trajectory_id: str, parts: dict[str, Any]
     others = [name for name, value in parts.items() if value is not None and name not in {"outcome", "tags"}]
     if others or parts["outcome"] is None:
         raise InvalidInput(
-            '`trajectory_id` names an open recording (with live="append" or live="close") or, with `outcome` and at most '
+            '`trajectory_id` names an open recording (with `live="append"` or `live="close"`) or, with `outcome` and at most '
             f"`tags`, a stored run of unknown outcome; got {', '.join(others) or 'no `outcome`'}"
         )
     outcome, tags = read_outcome(parts["outcome"]), parts["tags"] or ()
@@ -298,7 +298,7 @@ def state_outcome(
     def change(run: Trajectory) -> Trajectory:
         nonlocal before
         if is_open(run):
-            raise Conflict(f'{run.id} is an open recording; give its outcome with live="close"')
+            raise Conflict(f'{run.id} is an open recording; give its outcome with `live="close"`')
         if not run.takes_outcome_of(rater):
             raise Conflict(outcome_known(run), code="outcome_known")
         before = StatedBefore(run.outcome.status, run.outcome_stated_by)

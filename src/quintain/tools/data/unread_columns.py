@@ -12,7 +12,7 @@ from quintain.records.wording import counted, list_names, shown
 from quintain.tools.data.row_reading import RIVALS, SPLIT
 from quintain.tools.data.speaker_lines import SPEAKERS
 
-TASKS = "rows that only ask are tasks, which an agent plays as environment='quintain/tasks?file=PATH'"
+TASKS = "rows that only ask are tasks, which an agent plays as `environment='quintain/tasks?file=PATH'`"
 _FEW = 5
 _ROWS = 10
 """A column of at most so many values, in at least so many rows, may state a verdict."""
@@ -21,7 +21,7 @@ _ROWS = 10
 def note_unread_splits(splits: Mapping[str, int]) -> str:
     """Return a note that rows of other splits became those of train."""
     found = ", ".join(f"{counted(n, 'row')} of {name}" for name, n in sorted(splits.items()))
-    return f"the column {SPLIT!r} was not read, so {found} are like all others; columns={{'split': 'split'}} reads it"
+    return f"the column {SPLIT!r} was not read, so {found} are like all others; `columns={{'split': 'split'}}` reads it"
 
 
 def note_imitated(ratings: Iterable[float | None]) -> list[str]:
@@ -31,7 +31,7 @@ def note_imitated(ratings: Iterable[float | None]) -> list[str]:
         return []
     return [
         f"the ratings of these rows go from {known[0]:g} to {known[-1]:g}, and the worst are examples to imitate like the best: "
-        "curation={'min_reward': ...} or {'top_share': 0.5} leaves them out, where columns={'reward': ...} names the ratings; "
+        "`curation={'min_reward': ...}` or {'top_share': 0.5} leaves them out, where `columns={'reward': ...}` names the ratings; "
         "kinds dpo and grpo learn from the difference"
     ]
 
@@ -43,7 +43,7 @@ def note_sorting(columns: Sequence[str]) -> list[str]:
     listed = list_names([shown(name) for name in columns], _FEW)
     return [
         f"the examples are of a few kinds by {listed}, and all are taken; if that says which answers are good: "
-        f"columns={{'label': {columns[0]!r}, 'good': VALUE}} too"
+        f"`columns={{'label': {columns[0]!r}, 'good': VALUE}}` too"
     ]
 
 
@@ -61,7 +61,7 @@ def note_unread_verdict(rows: Iterable[Any], columns: Mapping[str, str]) -> list
     listed = list_names([shown(name) for name in named], 5)
     return [
         f"{columns['chosen']!r} was taken as the better answer in all rows, and the column {listed} was not read; if it names the "
-        f"better one: columns={{'label': {named[0]!r}, 'good': VALUE, 'bad': VALUE}} too"
+        f"better one: `columns={{'label': {named[0]!r}, 'good': VALUE, 'bad': VALUE}}` too"
     ]
 
 
@@ -80,15 +80,15 @@ def unread_remedy(columns: Mapping[str, str], reasons: Collection[str]) -> str:
     if set(reasons) == {NO_RUN}:
         return TASKS
     if "role" in columns and "assistant" not in columns:
-        return 'state the role of the agent to train, such as columns={"assistant": "Support"}: others are users then'
+        return 'state the role of the agent to train, such as `columns={"assistant": "Support"}`: others are users then'
     if "messages" in columns and not set(SPEAKERS) <= columns.keys():
         return (
-            'if the messages are a text, state how the lines of its speakers begin, such as columns={"user": "Customer", '
-            '"assistant": "Bot"}'
+            'if the messages are a text, state how the lines of its speakers begin, such as `columns={"user": "Customer", '
+            '"assistant": "Bot"}`'
         )
     if columns:
         return "correct `columns`, or the rows in the file"
     return (
-        'name their fields, such as columns={"prompt": ..., "response": ...}, or messages, chosen, rejected, label, '
+        'name their fields, such as `columns={"prompt": ..., "response": ...}`, or messages, chosen, rejected, label, '
         f"text, or session_id, role and content of one message a row; {TASKS}"
     )

@@ -157,7 +157,7 @@ def create_reward(parameters: Mapping[str, Any]) -> dict[str, Any]:
         "reward_type": kind,
         "scorer": name,
         "parameters": declared.model_dump(mode="json", exclude={"type", "name"}) if declared is not None else {},
-        "next_step": f"Score with scorer={name!r} and export with the same scorer, or train with reward={name!r}.",
+        "next_step": f"Score with `scorer={name!r}` and export with the same scorer, or train with `reward={name!r}`.",
     }
 
 

@@ -82,7 +82,7 @@ def compare_agents(
     if n_tasks != _MOST_TASKS or repeats != 1:
         raise InvalidInput(
             "`n_tasks` and `repeats` are of sequential comparisons, got one without `sequential`; finished evaluations are compared "
-            "on all tasks that they share: leave them out, or set sequential=true"
+            "on all tasks that they share: leave them out, or set `sequential`"
         )
     place = None
     if environment is not None:
@@ -332,7 +332,7 @@ def _verdict(comparison: Comparison) -> str:
         if needed <= n:
             return f"No difference is significant, and {n} tasks would show one of 5 points: no relevant difference is likely."
         return (
-            f"No difference is significant; about {needed} tasks (n_tasks) would show one of 5 points, these are {n}."
+            f"No difference is significant; about {needed} tasks (`n_tasks`) would show one of 5 points, these are {n}."
         )
     best_rank = comparison.leaderboard[0].rank
     return f"{_lead([row.agent for row in comparison.leaderboard if row.rank == best_rank], comparison)}."

@@ -42,7 +42,7 @@ class TalkResult(Record):
     next_step: Hint
 
 
-Reference = Annotated[str | None, Field(max_length=1000, description="Agent to begin with; or give job_id.")]
+Reference = Annotated[str | None, Field(max_length=1000, description="Agent to begin with; or give `job_id`.")]
 JobReference = Annotated[str | None, Field(max_length=100, description="Conversation to go on with.")]
 Text = Annotated[str | None, Field(min_length=1, max_length=100_000, description="What to say; null: only look.")]
 Tools = Annotated[str | None, Field(max_length=500, description="At the start: environment with tools and prompt.")]

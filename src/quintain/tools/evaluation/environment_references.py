@@ -125,7 +125,7 @@ def require_opponent(reference: str, opponent: str | None, remedy: str) -> tuple
     players = players_in(reference)
     if opponent is not None and not players:
         raise InvalidInput(
-            f"expected a game with opponent={shown(opponent)}, got {clip(reference)}, where an agent acts alone; leave it out",
+            f"expected a game with `opponent={shown(opponent)}`, got {clip(reference)}, where an agent acts alone; leave it out",
             code="no_game",
         )
     if players and opponent is None:
@@ -173,14 +173,14 @@ def _usable(services: Services, reference: str, *, games: bool = False) -> str:
         raise InvalidInput(
             f"expected an environment for one player, got {clip(reference)}, a game of {' and '.join(players)}; play it by "
             "evaluate_agent or collect_rollouts with an `opponent`, or train by grpo, ppo or dpo with "
-            "hyperparameters={'self_play': {}}",
+            "`hyperparameters={'self_play': {}}`",
             code="players",
         )
     for part in getattr(source, "references", ()):
         if _usable(services, part) != part:
             raise InvalidInput(
                 f"expected an environment with its own options in a benchmark, got {part}, which needs settings of the operator; "
-                f"evaluate with environment={part!r} beside dataset_id",
+                f"evaluate with `environment={part!r}` beside `dataset_id`",
                 code="not_playable",
             )
     return reference

@@ -152,7 +152,7 @@ def _schedule(temperature: float | Sequence[float], diversity: float, attempts: 
 def evaluate_agent(
     services: Services,
     agent: AgentName,
-    environment: Annotated[Environments | None, Field(description="Id, or {id: weight}; or give dataset_id.")] = None,
+    environment: Annotated[Environments | None, Field(description="Id, or {id: weight}; or give `dataset_id`.")] = None,
     dataset_id: Annotated[
         str | None,
         Field(description="A benchmark is played; of others loss and next actions are measured."),
@@ -175,7 +175,7 @@ def evaluate_agent(
 ) -> JobStarted:
     """Measure an agent on held-out tasks, a benchmark or a dataset, as a background job.
 
-    Same environment, split, n_tasks, repeats and seed: the same tasks, which compare_agents pairs.
+    Same `environment`, `split`, `n_tasks`, `repeats` and `seed`: the same tasks, which compare_agents pairs.
     """
     suite = measured_suite(services, environment, dataset_id, split, n_tasks)
     if suite.environment is None:
@@ -188,8 +188,8 @@ def evaluate_agent(
             or (sampling is not None and sampling.temperature > 0)
         ):
             raise InvalidInput(
-                "on a dataset nothing is played and actions are decoded greedily, once: leave repeats, max_turns, forbidden, "
-                "opponent, actors and a temperature out, or name an environment"
+                "on a dataset nothing is played and actions are decoded greedily, once: leave `repeats`, `max_turns`, `forbidden`, "
+                "`opponent`, `actors` and a temperature out, or name an environment"
             )
         assert suite.dataset is not None
         rows = _on_dataset(services, agent, suite.dataset, split, n_tasks or USUAL_TASKS, seed, sampling)
@@ -271,7 +271,7 @@ def measured_suite(
     if environment is not None:
         raise InvalidInput(
             f"expected a benchmark to play in {environment}, got {dataset.id} of kind {dataset.kind!r}; leave `environment` "
-            "out to compare the agent with its turns, or export the same runs as kind='benchmark'"
+            "out to compare the agent with its turns, or export the same runs as `kind='benchmark'`"
         )
     return MeasuredSuite(None, dataset, asked, n_tasks)
 
@@ -281,7 +281,7 @@ def playing_fields(
 ) -> dict[str, Any]:
     """Return the fields of a spec that name who acts, where, in a game against whom, and on how many processes."""
     acting = acting_fields(services, agent, environment, games=True)
-    require_opponent(acting["environment"], opponent, "pass opponent='self', 'expert' or another agent")
+    require_opponent(acting["environment"], opponent, "pass `opponent='self'`, 'expert' or another agent")
     if opponent is not None:
         other = acting if opponent == SELF else acting_fields(services, opponent, environment, games=True)
         acting |= {"opponent": other["agent"], "opponent_endpoint": other["endpoint"]}
@@ -344,7 +344,7 @@ def _row_notes(services: Services, suite: MeasuredSuite, spec: EvaluateDatasetSp
     notes = (*suite.warnings, *([Hint(known)] if known else []))
     if spec.n_rows >= (total := suite.dataset.splits.get(spec.split, 0)):
         return notes
-    return (*notes, Hint(f"[rows_sampled] It measures {spec.n_rows:,} of {total:,} rows; n_tasks={total} takes all."))
+    return (*notes, Hint(f"[rows_sampled] It measures {spec.n_rows:,} of {total:,} rows; `n_tasks={total}` takes all."))
 
 
 def _split_of(dataset: Dataset, asked: str) -> SplitName:
@@ -365,7 +365,7 @@ def _split_of(dataset: Dataset, asked: str) -> SplitName:
         Hint(
             f"dataset {dataset.id} has nothing held out (its splits: {dataset.splits}); export it with a validation split, ",
             export_again(dataset, validation_share=0.1),
-            ", or measure its training rows with split='train'",
+            ", or measure its training rows with `split='train'`",
         ),
         code="nothing_held_out",
     )

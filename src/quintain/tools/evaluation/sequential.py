@@ -31,13 +31,13 @@ def compare_sequentially(
     """
     if len(agents) != 2 or agents[0] == agents[1]:
         raise InvalidInput(
-            f"expected 2 different agents with sequential=true, got {', '.join(agents)}; compare them two at a time, or evaluate "
+            f"expected 2 different agents with `sequential`, got {', '.join(agents)}; compare them two at a time, or evaluate "
             "each and leave `sequential` out",
             code="two_agents",
         )
     if (finished := [name for name in agents if name.startswith("eval-")]) or environment is None:
         raise InvalidInput(
-            f"expected agents and an environment or a benchmark that they play with sequential=true, got "
+            f"expected agents and an environment or a benchmark that they play with `sequential`, got "
             f"{f'evaluation {finished[0]}' if finished else 'no environment'}; name "
             f"{'its agent' if finished else '`environment`'}, or leave `sequential` out to compare finished evaluations",
             code="not_playable",
@@ -68,7 +68,7 @@ def _played_suite(services: Services, environment: str | Mapping[str, float], n_
         measure = call("evaluate_agent", agent=..., dataset_id=dataset.id)
         raise InvalidInput(
             Hint(
-                f"expected an environment or a benchmark that agents play with sequential=true, got {dataset.id} of kind "
+                f"expected an environment or a benchmark that agents play with `sequential`, got {dataset.id} of kind "
                 f"{dataset.kind!r}, whose rows are compared and not played; measure each agent with ",
                 measure,
                 ", then compare without `sequential`",

@@ -64,7 +64,7 @@ def fit_calibration(
     if mended.scorer == true.scorer and (None in {mended.rater, true.rater} or mended.rater == true.rater):
         raise InvalidInput(
             f"expected a scorer and labels with verdicts of their own, got {shown(scorer)} and {shown(labels)}; give the scorer to "
-            "mend and labels='people', or two raters, such as people@NAME"
+            "mend and `labels='people'`, or two raters, such as people@NAME"
         )
     scorer, labels, cautions = _names(services, scorer, labels, filter)
     runs = list(_joined(services, scorer, labels, filter))
@@ -240,7 +240,7 @@ def _next(scorer: str, fitted: FittedMaps) -> Hint:
         return Hint(
             f"From now on this map is applied to the values of {scorer!r} wherever they are read: ",
             call("score_trajectories", scorer={scorer: 1}, filter=...),
-            f" shows them. Exports and mined preferences take them by scorer={scorer!r}, and uncalibrated by 'raw:{scorer}'.",
+            f" shows them. Exports and mined preferences take them by `scorer={scorer!r}`, and uncalibrated by 'raw:{scorer}'.",
         )
     label = call("get_judging_batch", limit=10, judge="person")
     return Hint("No map helps so far: label more runs with ", label, " and fit again.")

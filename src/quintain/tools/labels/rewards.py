@@ -145,7 +145,7 @@ def _only_endpoint(services: Services, name: str) -> str:
     there = f"endpoints: {', '.join(profiles)}" if profiles else "there is no endpoint"
     raise InvalidInput(
         f"expected who judges by {clip(name)!r}, got no name; give {{{name!r}: {{'weight': 1, 'judge': 'endpoint:NAME'}}}}, "
-        f"or an agent as judge ({there}); a dataset exported with scorer={name!r} has the stored verdicts",
+        f"or an agent as judge ({there}); a dataset exported with `scorer={name!r}` has the stored verdicts",
         code="no_judge",
     )
 

@@ -129,8 +129,8 @@ def start_model_scoring(services: Services, runs: Iterable[Trajectory], agent: A
     scorer = resolve_scorer(services, agent) if isinstance(agent, str) else agent
     if scorer.role == "policy":
         raise InvalidInput(
-            f"{scorer.id_or_name} acts and was not trained to score; as a judge by a rubric it is scorer='judge', "
-            f"judge={scorer.name!r}; training with method 'reward' makes a reward model"
+            f"{scorer.id_or_name} acts and was not trained to score; as a judge by a rubric it is `scorer='judge'`, "
+            f"`judge={scorer.name!r}`; training with method 'reward' makes a reward model"
         )
     cache = str(services.settings.cache_dir / JUDGEMENTS)
     spec = ScoreSpec(agent=scorer, runs=write_runs(services, runs), cache_dir=cache)
@@ -155,17 +155,17 @@ def judge_agent(services: Services, name: str) -> Agent:
         agent = resolve_scorer(services, name)
     except NotFound as error:
         if name in read_profiles(services.settings.endpoints_file):
-            raise NotFound(f"there is no agent {name!r}, but an endpoint: judge='{ENDPOINT}{name}'") from None
+            raise NotFound(f"there is no agent {name!r}, but an endpoint: `judge='{ENDPOINT}{name}'`") from None
         raise NotFound(f"{error.message}; a judge is endpoint:NAME or an agent") from None
     if agent.role != "policy":
         raise InvalidInput(
             f"expected a judge that answers in words, got {agent.id}, a {agent.role.replace('_', ' ')}; to score by it, use "
-            f"scorer='agent:{agent.name}' without `judge`"
+            f"`scorer='agent:{agent.name}'` without `judge`"
         )
     if agent.model.source == "endpoint":
         raise InvalidInput(
             f"{agent.id} acts through an endpoint, without weights here; let the endpoint itself judge: "
-            f"judge='{ENDPOINT}{agent.model.path}'",
+            f"`judge='{ENDPOINT}{agent.model.path}'`",
             code="no_weights",
         )
     if agent.model.source == "expert":
@@ -282,7 +282,7 @@ def start_step_labels(
     if len(environments) != 1 or environments == ["none"]:
         raise InvalidInput(
             f"the runs are of {len(environments)} environments ({', '.join(environments[:5])}); step labels by Monte Carlo "
-            "need runs of one environment: filter by it, such as environment='quintain/inventory'",
+            "need runs of one environment: filter by it, such as `environment='quintain/inventory'`",
             code="no_single_environment",
         )
     environment = replayable_reference(services, environments[0])

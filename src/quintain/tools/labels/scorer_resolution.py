@@ -243,7 +243,7 @@ def _by_rubric(judged: Sequence[str | None], source: Source, prefix: str) -> Sco
         prefix + name,
         (
             f"These runs were judged by {len(judged)} rubrics, {_listed(judged)}, which are never averaged: {name!r} counts, by which "
-            f"was judged last; choose another one with scorer='{source.scorer}:RUBRIC'.",
+            f"was judged last; choose another one with `scorer='{source.scorer}:RUBRIC'`.",
         ),
     )
 

@@ -57,8 +57,8 @@ def score_trajectories(
     scorer: Annotated[
         RewardInput,
         Field(
-            description='Name, see list_library(kind="scorers"), or a mix such as {"outcome": 0.6, "rules": 0.4}. `judge`, '
-            "`people`: stored verdicts; `judge:RUBRIC`, `people@NAME`: by one."
+            description="Name, see list_library(kind='scorers'), or a mix such as {'outcome': 0.6, 'rules': 0.4}. 'judge', "
+            "'people': stored verdicts; 'judge:RUBRIC', 'people@NAME': by one."
         ),
     ],
     filter: RunFilter = None,
@@ -92,7 +92,7 @@ def score_trajectories(
             raise InvalidInput(
                 "expected no audit, cap, combine or cursor for a scorer that runs as a job; ask for them with the stored "
                 "verdicts when the job is done: "
-                "scorer='judge' without `judge`, or a mix such as {'agent:NAME': 1}"
+                "`scorer='judge'` without `judge`, or a mix such as {'agent:NAME': 1}"
             )
         runs = select(services, filter, trajectory_ids)
         forgotten = _forgotten(services, trajectory_ids)
@@ -132,13 +132,13 @@ def _require_judge(rubric: str | dict[str, Any] | None, mode: JudgingMode, targe
     """Refuse settings of a judge, or of influence, in a call that names none."""
     if target is not None:
         raise InvalidInput(
-            f"`target` is for scorer='{INFLUENCE}' and an agent whose gradients are compared, got no `judge`; give judge='starter', or "
+            f"`target` is for `scorer='{INFLUENCE}'` and an agent whose gradients are compared, got no `judge`; give `judge='starter'`, or "
             "the agent that is to be trained"
         )
     if rubric is not None or mode != "score":
         raise InvalidInput(
             Hint(
-                "`rubric` and `mode` are for a judge, got none; give judge='endpoint:NAME' or an agent, or judge yourself with ",
+                "`rubric` and `mode` are for a judge, got none; give `judge='endpoint:NAME'` or an agent, or judge yourself with ",
                 call("get_judging_batch", limit=5),
             )
         )
@@ -260,7 +260,7 @@ def _score(services: Services, runs: Iterable[Trajectory], rule: _Rule, asked: _
 def _next(tally: Tally, rule: _Rule, asked: _Asked, stopped_at: str | None, verdict: str | None) -> Hint:
     if stopped_at is not None:
         done = tally.values.n + tally.unscored_count
-        more = f"call again with the same arguments and cursor={stopped_at!r}"
+        more = f"call again with the same arguments and `cursor={stopped_at!r}`"
         return Hint(f"{done:,} runs are done after {MAX_S:g} s, and more are left: {more}.")
     if verdict == "suspicious":
         return Hint("The audit flags these rewards: follow each finding's remedy in `audit` before you train on them.")
@@ -311,14 +311,14 @@ def _in_a_job(
 
     if judge is not None and scorer not in ("judge", MONTECARLO, INFLUENCE):
         raise InvalidInput(
-            f"judge={clip(judge)!r}: expected scorer='judge', '{MONTECARLO}' or '{INFLUENCE}', got {shown(scorer)}; mixes read "
+            f"`judge={clip(judge)!r}`: expected `scorer='judge'`, '{MONTECARLO}' or '{INFLUENCE}', got {shown(scorer)}; mixes read "
             "stored verdicts"
         )
     if target is not None and scorer != INFLUENCE:
-        raise InvalidInput(f"only scorer='{INFLUENCE}' takes `target`, got {shown(scorer)}; leave it out")
+        raise InvalidInput(f"only `scorer='{INFLUENCE}'` takes `target`, got {shown(scorer)}; leave it out")
     if judge is None or scorer in (MONTECARLO, INFLUENCE):
         if rubric is not None or mode != "score":
-            raise InvalidInput("only a judge takes `rubric` and `mode`: scorer='judge', judge='NAME'")
+            raise InvalidInput("only a judge takes `rubric` and `mode`: `scorer='judge'`, `judge='NAME'`")
         if scorer == REPLAY:
             started = score_jobs.start_replay(services, runs)
         elif judge is None:
@@ -359,7 +359,7 @@ def _resolved(services: Services, parsed: ParsedReward, asked: _Asked, *, calibr
         if part.judges or part.rubric is not None or part.mode is not None:
             raise InvalidInput(
                 f"{clip(part.name)!r} has settings of a judge, which count in rewards of jobs; here stored verdicts count: name "
-                "it with a weight alone, or start judging with scorer='judge' and `judge`"
+                "it with a weight alone, or start judging with `scorer='judge'` and `judge`"
             )
         declared = part.declared is not None
         found = ScorerName(part.name) if declared else full_scorer_name(services, part.name, asked.filter, asked.ids)

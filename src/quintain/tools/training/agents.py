@@ -363,7 +363,7 @@ def agreement_note(agent: Agent | None) -> str:
         return ""
     if agent.held_out is None:
         return (
-            f"The accuracy of {agent.id} is unknown: it has no held-out labels (export its data with validation_share, and "
+            f"The accuracy of {agent.id} is unknown: it has no held-out labels (export its data with `validation_share`, and "
             "train it again)."
         )
     return f"{agent.id} met {agent.held_out}."

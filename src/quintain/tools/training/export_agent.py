@@ -57,7 +57,7 @@ def export_agent(
     known = require_loadable(require_weights(resolve_agent(services, agent), "be exported"))
     if format == "adapter" and known.model.adapter is None:
         raise InvalidInput(
-            f"{known.id} has no adapter: it is a base model, or was trained in all its weights; give format='merged', which "
+            f"{known.id} has no adapter: it is a base model, or was trained in all its weights; give `format='merged'`, which "
             "writes all weights",
             code="no_adapter",
         )
@@ -80,7 +80,7 @@ def _require_gguf(agent: Agent, gguf_type: GgufType) -> None:
     if agent.role != "policy":
         raise InvalidInput(
             f"expected an agent that acts, got {agent.id}, a {agent.role.replace('_', ' ')}: programs for GGUF files only write text; give "
-            "format='merged'",
+            "`format='merged'`",
             code="wrong_role",
         )
     for library in ("xllamacpp", *(["libgguf"] if gguf_type == "q4_k_m" else [])):

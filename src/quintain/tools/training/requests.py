@@ -224,7 +224,7 @@ def training_source(
     require_remembered(services, dataset.id)
     if not dataset.splits.get("train"):
         raise InvalidInput(
-            f"dataset {dataset.id} has no training rows; export it with a smaller validation_share",
+            f"dataset {dataset.id} has no training rows; export it with a smaller `validation_share`",
             code="empty_dataset",
         )
     require_intact(dataset)

@@ -242,7 +242,7 @@ def require_self_play(environment: str, config: SelfPlayConfig | None) -> None:
     Raises:
         InvalidInput: Names the setting.
     """
-    remedy = "set hyperparameters={'self_play': {}} to train against itself and its earlier versions"
+    remedy = "set `hyperparameters={'self_play': {}}` to train against itself and its earlier versions"
     players = require_opponent(environment, None if config is None else "self_play", remedy)
     if config is not None and config.train_role not in (None, *players):
         raise InvalidInput(

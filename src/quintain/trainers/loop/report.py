@@ -164,7 +164,7 @@ def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:
     asked = [name for name in ("early_stopping_patience", "validate_every_steps") if getattr(config, name) is not None]
     if not asked:
         return []
-    remedy = "evaluate the agent afterwards, or set kl_stop" if online else "export with validation_share"
+    remedy = "evaluate the agent afterwards, or set kl_stop" if online else "export with `validation_share`"
     return [
         f"there are no validation examples, so {' and '.join(asked)} {'have' if len(asked) > 1 else 'has'} no effect; {remedy}"
     ]
@@ -285,7 +285,7 @@ def end_warnings(run: Run, batch: ExampleBatch) -> Iterator[tuple[str, str]]:
         yield (
             "loss_rose",
             f"the first step had a loss of {first:.4g} and no step of the second half one below {tally['late_loss']:.4g}: the "
-            f"agent may be worse than before; compare it with its start, {lower}, or export the dataset with validation_share, "
+            f"agent may be worse than before; compare it with its start, {lower}, or export the dataset with `validation_share`, "
             "which keeps the best weights",
         )
 

@@ -224,11 +224,11 @@ def _repeats(survey: Survey) -> Iterator[Remark]:
     if held_out := found.get("held_out"):
         are = _verb(held_out.rows, "is a run on a held-out task", "are runs on held-out tasks")
         text = f"{held_out.where()} to train on {are}: an evaluation on them is no longer valid"
-        yield Remark("held_out_tasks", text, "export without include_held_out", True)
+        yield Remark("held_out_tasks", text, "export without `include_held_out`", True)
     # The same words under two task ids or by two agents are two runs: `duplicate` of the export does not cover them.
     distinct = "give the runs of one task one task.id, and keep one of each"
     if survey.spec.dataset_kind in KINDS:
-        distinct = "export again with curation.near_duplicates=1.0, which keeps one of each"
+        distinct = "export again with `curation.near_duplicates=1.0`, which keeps one of each"
     if same := found.get("same_tokens"):
         text = f"{same.where()} {_verb(same.rows, 'repeats', 'repeat')} the exact tokens of an earlier row"
         yield Remark("duplicates", text, distinct, survey.share(same.rows) >= _BLOCKING_SHARE)

@@ -70,7 +70,7 @@ def _run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
         details["held_out_agreement"] = agreement and agreement.model_dump(mode="json", exclude_none=True)
         if agreement is None:
             reporter.warn(
-                "no_held_out", f"{_UNMEASURED}; export with validation_share and train again before you rely on it"
+                "no_held_out", f"{_UNMEASURED}; export with `validation_share` and train again before you rely on it"
             )
     reporter.output("agent", _agent(spec, directory.name, agreement))
     return JobResult(dataset_id=spec.dataset_id, final_loss=report.final_loss, report=details)

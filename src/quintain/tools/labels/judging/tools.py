@@ -80,7 +80,7 @@ def get_judging_batch(
 ) -> JudgingBatchResult:
     """Give out runs to judge blind by a rubric; answer with submit_scores. pairwise, group: runs of a task.
 
-    judge='person' asks in forms; where there are none, show the person the items.
+    `judge='person'` asks in forms; where there are none, show the person the items.
     """
     request = _wanted(
         services, limit, judge, mode, rubric, rater=rater, seed=seed, filter=filter, trajectory_ids=trajectory_ids

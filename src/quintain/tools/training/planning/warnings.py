@@ -337,7 +337,7 @@ def _too_few(dataset: Dataset, rows: int) -> Blocker:
     collect = call("collect_rollouts", agent="starter", environment="quintain/inventory")
     is_text = dataset.kind == "text"
     more = Hint("add texts") if is_text else Hint("record or collect more runs (", collect, "), then export them again")
-    split = Hint(more, ", with a smaller validation_share where that took them") if dataset.rows > rows else more
+    split = Hint(more, ", with a smaller `validation_share` where that took them") if dataset.rows > rows else more
     message = f"dataset {dataset.id} has {counted(rows, 'training row')}; a training wants {FEWEST_ROWS} at least"
     return Blocker(code="too_few_rows", message=message, remedy=split)
 
