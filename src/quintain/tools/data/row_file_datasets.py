@@ -227,9 +227,13 @@ def _require_readable(
     by_marks = options.kind == "kto" and options.criteria.scorer is None
     if by_marks and not any(run.good is not None or run.ended for run in runs):
         unread = f" (others: {examples})" if examples else ""
+        remedy = 'name the column of the marks, such as columns={"label": "label"}: 1 and 0 are read then'
+        if any(run.reward is not None for run in runs):
+            label = {"label": columns.get("reward", "reward"), "good": ">=4"}
+            remedy = f"ratings become marks by a bound, such as columns={label} in place of the reward"
         raise InvalidInput(
             f"expected rows marked good or bad, got {len(runs)} rows of {clip(path)} without a label that is true or false{unread}; "
-            'name the column of the marks, such as columns={"label": "label"}: 1 and 0 are read then',
+            f"{remedy}",
             code=NO_LABELS,
         )
 
