@@ -323,6 +323,8 @@ def test_a_margin_holds_for_the_scores_that_rows_of_pairs_state(services: Servic
     assert kept(0.5) == (["0?"], {"below_margin": 6, "no_margin": 2})
     with pytest.raises(InvalidInput, match=r"dropped: below_margin 8, no_margin 2. For below_margin: lower `margin`"):
         kept(0.9)
+    with pytest.raises(InvalidInput, match="`max_pairs_per_task` is 1, and the rows state their pairs"):
+        _export(services, "dpo", "rated.jsonl", max_pairs_per_task=1)
 
 
 def test_decimal_commas_are_numbers_and_a_bound_names_what_is_no_number(services: Services) -> None:

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from quintain.datasets.dataset_writer import ExportOptions
 from quintain.datasets.selection import ExportCounts
+from quintain.errors import InvalidInput
 from quintain.records.dataset import IMITATED, PAIRED
 from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Trajectory
 from quintain.records.wording import counted
 from quintain.scoring.preferences.mining import Pair, gap
-from quintain.tools.data.dataset_folders import logged_margin
+from quintain.tools.data.dataset_folders import ROW_DEFAULTS, logged_margin
 from quintain.tools.data.dataset_lines import RowStatements
 from quintain.tools.data.unread_columns import note_imitated
 
@@ -47,6 +48,11 @@ def row_statements(
     runs = _agreeing(runs, options, tally)
     if options.kind in PAIRED:
         stated = _pairs(runs, tally)
+        limit = options.making["max_pairs_per_task"]
+        if stated and limit != ROW_DEFAULTS[options.kind]["max_pairs_per_task"]:
+            raise InvalidInput(
+                f"`max_pairs_per_task` is {limit}, and the rows state their pairs, which all stay; leave it out"
+            )
         pairs = _wide(stated, options.making["margin"], tally)
         ids = dict.fromkeys([run for pair in pairs for run in (pair.chosen, pair.rejected)])
         if not stated and not any(run.pair for run in runs):  # pairs are mined of all runs
