@@ -11,12 +11,21 @@ from benchmarks.figures import report, say
 from benchmarks.wishes.assistant import CHARACTERS_PER_TOKEN, WishFailed, connected
 from benchmarks.wishes.daily_work import MORE_WISHES
 from benchmarks.wishes.first_twenty import WISHES
+from benchmarks.wishes.habits import HABIT_WISHES
 from benchmarks.wishes.outside import OUTSIDE_WISHES
 from benchmarks.wishes.second_look import SECOND_LOOK_WISHES
 from benchmarks.wishes.tables import TABLE_WISHES
 from benchmarks.wishes.teams import TEAM_WISHES
 
-ALL_WISHES = {**WISHES, **MORE_WISHES, **TEAM_WISHES, **OUTSIDE_WISHES, **TABLE_WISHES, **SECOND_LOOK_WISHES}
+ALL_WISHES = {
+    **WISHES,
+    **MORE_WISHES,
+    **TEAM_WISHES,
+    **OUTSIDE_WISHES,
+    **TABLE_WISHES,
+    **SECOND_LOOK_WISHES,
+    **HABIT_WISHES,
+}
 
 
 DETOUR_GOAL = 1.3

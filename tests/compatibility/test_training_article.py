@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from jobs_in_process import in_process
-from quintain.environments.tasks.task_files import task_of
+from quintain.environments.tasks.task_rows import task_of
 from quintain.errors import InvalidInput
 from quintain.tools import RLTrainingTool
 from quintain.tools.training.methods import canonical_settings, check_evolution, read_hyperparameters

@@ -300,6 +300,31 @@ def test_raters_who_disagree_on_a_pair_are_counted_and_the_majority_decides(serv
     assert [row.chosen.steps[-1].message for row in _rows(made)] == ["yes 2", "yes 0"]
     assert made.dropped == {"raters_disagree": 4, "duplicate": 4}
     assert "1 pair in two directions: the one that more rows state is taken" in made.warnings
+    _write(services, "tied.jsonl", [row for row in rows if row["prompt"] == "1?"])
+    with pytest.raises(InvalidInput, match="none of 4 trajectories is left for training; dropped: raters_disagree 4"):
+        _export(services, "dpo", "tied.jsonl")
+
+
+def test_a_margin_holds_for_the_scores_that_rows_of_pairs_state(services: Services) -> None:
+    """As in UltraFeedback. Pairs without scores are left out by any margin: unknown is not zero."""
+    scores = [(0.9, 0.1), (0.9, 0.4), (0.6, 0.6), (0.2, 0.7), (None, None)]
+    rows = [
+        {"prompt": f"{n}?", "chosen": "yes", "rejected": "no", "score_chosen": better, "score_rejected": worse}
+        for n, (better, worse) in enumerate(scores)
+    ]
+    _write(services, "rated.jsonl", [{k: v for k, v in row.items() if v is not None} for row in rows])
+
+    def kept(margin: float | None) -> tuple[list[str], dict[str, int]]:
+        made = _export(services, "dpo", "rated.jsonl", margin=margin)
+        return [row.chosen.first_user_text for row in _rows(made)], dict(made.dropped)
+
+    assert kept(None) == (["0?", "1?", "2?", "3?", "4?"], {})
+    assert kept(0.4) == (["0?", "1?"], {"below_margin": 4, "no_margin": 2})
+    assert kept(0.5) == (["0?"], {"below_margin": 6, "no_margin": 2})
+    with pytest.raises(InvalidInput, match=r"dropped: below_margin 8, no_margin 2. For below_margin: lower `margin`"):
+        kept(0.9)
+    with pytest.raises(InvalidInput, match="`max_pairs_per_task` is 1, and the rows state their pairs"):
+        _export(services, "dpo", "rated.jsonl", max_pairs_per_task=1)
 
 
 def test_decimal_commas_are_numbers_and_a_bound_names_what_is_no_number(services: Services) -> None:
@@ -322,6 +347,8 @@ def test_decimal_commas_are_numbers_and_a_bound_names_what_is_no_number(services
     )
     assert {row.trajectory.outcome.reward for row in _rows(rated)} == {4.5, 5.0, 4.25}
     assert "columns: 2 rows without a number in 'csat', such as 'n/a', so that the reward is unknown" in rated.warnings
+    with pytest.raises(InvalidInput, match=r"such as columns={'label': 'csat', 'good': '>=4'} in place of the reward"):
+        _export(services, "kto", "desk.csv", columns=columns | {"reward": "csat"})
     with pytest.raises(
         InvalidInput, match=r"got none of 7; curation.where: 'csat' has values without a number, such as 'n/a'"
     ):

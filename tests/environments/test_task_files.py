@@ -19,7 +19,8 @@ from quintain.environments.inventory import Inventory
 from quintain.environments.questions import Question, Questions, judge_text, unanswerable
 from quintain.environments.references import parse_reference, write_reference
 from quintain.environments.registry import task_source
-from quintain.environments.tasks.task_files import FileTasks, read_tasks, split_of, task_of
+from quintain.environments.tasks.task_files import FileTasks, read_tasks, split_of
+from quintain.environments.tasks.task_rows import task_of
 from quintain.errors import InvalidInput, NotFound, Refused
 from quintain.evaluation.suites import plan_suite
 from quintain.records.jobs.job import EvaluateSpec, RolloutSpec, TrainSpec
@@ -230,8 +231,11 @@ def test_a_row_that_repeats_another_is_the_same_task(tmp_path: Path) -> None:
     whole = read_tasks(written(tmp_path / "sums.jsonl", *rows))
     assert ([task.prompt for task in whole.tasks], whole.lines) == (["2 + 2?", "3 + 1?"], (1, 2))
     assert whole.digest == read_tasks(written(tmp_path / "once.jsonl", *rows[:2])).digest
-    with pytest.raises(InvalidInput, match=r"line 2: duplicate id .* with other content"):
-        read_tasks(written(tmp_path / "torn.jsonl", rows[0], {**rows[0], "answer": "#### 5"}))
+    numbered_rows = [row | {"extra_info": {"index": n}} for n, row in enumerate(rows)]
+    assert read_tasks(written(tmp_path / "numbered.jsonl", *numbered_rows)).lines == (1, 2)
+    for other in ({"answer": "#### 5"}, {"split": "test"}):
+        with pytest.raises(InvalidInput, match=r"line 2: duplicate id .* with other content"):
+            read_tasks(written(tmp_path / "torn.jsonl", rows[0] | {"split": "train"}, rows[0] | other))
 
 
 def test_a_call_for_more_tasks_than_a_file_has_is_refused_before_the_job(waiting: Services) -> None:

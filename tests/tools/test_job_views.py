@@ -120,6 +120,8 @@ def test_jobs_have_labels_and_a_queued_one_names_what_holds_its_slot(waiting: Se
     assert first.label == "grpo starter -> picker on quintain/inventory"
     assert newest.label == f"{first.label}, seed 3"
     assert second.label == "evaluate starter on quintain/inventory: 20 tasks x 2 repeats, held_out"
+    stored(waiting, "job-4", EVALUATE.model_copy(update={"agent": STARTER.model_copy(update={"version": 2})}))
+    assert list_jobs(waiting).items[0].label.startswith("evaluate starter@2 on "), "two versions are told apart"
     assert first.waiting_for is None
     assert second.waiting_for.held_by == {"job-1": first.label}
     assert second.waiting_for.slots == waiting.settings.slots

@@ -115,7 +115,7 @@ def test_a_good_answer_is_stored_as_the_weighted_mean_and_others_are_rejected_on
         {"item_id": "i4", "scores": "high"},
         {"item_id": "i4", "scores": GOOD, "value": 0.3},
         {"item_id": "i4", "scores": GOOD, "skip": True},
-        {"item_id": "i4", "scores": {"task_completion": True, "process": 1}},
+        {"item_id": "i4", "scores": {"task_completion": True, "process": 0.5}},
         "prose",
         None,
     ]
@@ -141,6 +141,26 @@ def test_a_good_answer_is_stored_as_the_weighted_mean_and_others_are_rejected_on
     assert (score.scorer, score.rater, score.value) == ("judge", "assistant", pytest.approx(0.8))
     assert "done, with a detour" in score.feedback
     assert len(services.store.scores.of_trajectory(of(services, batch).items[1].trajectory_ids[0])) == 0
+
+
+@pytest.mark.parametrize("form", ["scores", "value", "steps"])
+def test_marks_from_1_to_5_leave_no_1_behind_as_the_best_mark(services: Services, form: str) -> None:
+    """5, 2 and 1 are sent again from 0 to 1. The 1, which is in range, would have stayed: the worst run with the best mark."""
+    add_runs(services, *(run(f"t{n}", user(), answer("Done.")) for n in range(4)))
+    batch = get_judging_batch(services, 4, rubric={"name": "tone", "criteria": ["Is it friendly?"]})
+    forms: dict[str, Any] = {
+        "scores": lambda x: {"criterion_1": x},
+        "value": lambda x: x,
+        "steps": lambda x: [{"step": 0, "value": x}],
+    }
+
+    def sent(*marks: float) -> SubmitResult:
+        return submit(services, batch, *({"item_id": f"i{n}", form: forms[form](x)} for n, x in enumerate(marks, 1)))
+
+    first = sent(5, 2, 1, 0.5)
+    assert (first.accepted, first.remaining) == (1, ("i1", "i2", "i3"))
+    assert "the mark 1 may be of another scale than 0 to 1, because this call has 5 too" in first.rejected[2].reason
+    assert sent(1, 0.25, 0, 0.5).accepted == 4
 
 
 def test_an_assistant_reads_marked_text_and_its_quotes_are_checked_and_a_person_reads_plain_text(

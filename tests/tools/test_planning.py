@@ -52,12 +52,12 @@ from quintain.tools.services import Services
 from quintain.tools.training.config_files import start_config
 from quintain.tools.training.methods import METHODS, check_evolution, describe_method, read_hyperparameters
 from quintain.tools.training.planning import estimate, warnings
-from quintain.tools.training.planning.choice import PURPOSES, Purpose
 from quintain.tools.training.planning.cost import PassSize, TrainingWork, disk_mb, memory_parts, operations
 from quintain.tools.training.planning.device import Device, has_bf16
 from quintain.tools.training.planning.estimate import shortages
 from quintain.tools.training.planning.model_files import Matrix, ModelFacts, read_model
 from quintain.tools.training.planning.plan import plan_training
+from quintain.tools.training.planning.purposes import PURPOSES, Purpose
 from quintain.tools.training.planning.settings import settle
 from quintain.tools.training.start import start_training
 from quintain.worker.evolution.stage_specs import selection_tasks, training_spec
@@ -312,6 +312,23 @@ def test_constraints_change_settings_and_given_settings_win(services: Services) 
     evolved = plan_training(services, goal=("improve_by_acting", "fit_memory"), environment=INVENTORY)
     assert evolved.method == "evolve"
     assert evolved.hyperparameters["training"]["gradient_checkpointing"] is True
+
+
+def test_settings_choose_among_the_methods_of_a_purpose(services: Services) -> None:
+    """TRL's num_generations are the answers of a group, and evolve's rounds only where evolve is named."""
+
+    def planned(*goal: Purpose, method: str | None = None, **settings: Any) -> TrainingPlan:
+        return plan_training(services, goal=goal, method=method, environment=INVENTORY, hyperparameters=settings)
+
+    assert planned("improve_by_acting").method == "evolve", "nobody has measured the starter here"
+    trl = planned("improve_by_acting", num_generations=8, loss_type="dapo", max_steps=3)
+    assert (trl.method, trl.hyperparameters["group_size"]) == ("grpo", 8)
+    (branch,) = [one for one in trl.branches if one.question == "Which methods take the settings?"]
+    assert branch.answer == "The settings are of grpo: not all are known to evolve and dpo and ppo."
+    assert planned("improve_by_acting", iterations=3).hyperparameters["iterations"] == 3
+    assert planned(method="evolve", num_generations=3).hyperparameters["iterations"] == 3
+    with pytest.raises(InvalidInput, match=r"`beta` cannot be 0.0: .*; the plan chose evolve, .* name their `method`"):
+        planned("improve_by_acting", iterations=3, beta=0.0)
 
 
 def test_a_plan_gives_no_reason_for_a_setting_that_was_asked_for(services: Services) -> None:

@@ -367,6 +367,20 @@ def test_few_optimizer_steps_are_reported_with_the_batch_size_that_a_plan_takes(
     )
 
 
+def test_runs_under_another_system_prompt_than_the_agents_own_are_reported(waiting: Services) -> None:
+    """Runs keep the prompt that they were recorded with, and the new agent acts under its model's."""
+    register_agent(waiting, "clerk", "starter", system_prompt="You are a clerk.")
+    prompts = {"none": (), "other": ("You sell fruit.",), "own": ("You are a clerk. Today is Monday.",)}
+    for name, texts in prompts.items():
+        head = [Step(actor=Actor.SYSTEM, message=text) for text in texts]
+        runs = freeze_runs(waiting, *(run(f"{name}{i}", *head, user(), answer(f"{i}.")) for i in range(12)), name=name)
+        found = [] if name == "own" else ["other_prompt"]
+        assert [one.code for one in plan_training(waiting, dataset_id=runs, model="clerk").blockers] == found
+        warned = start_training(waiting, "sft", "clerk", runs, hyperparameters={"max_steps": 1}).warnings
+        assert [text.split()[0] for text in warned] == [f"[{code}]" for code in found]
+    assert plan_training(waiting, dataset_id="other").blockers == ()
+
+
 def test_a_batch_too_small_for_the_kl_estimate_of_kto_is_reported(waiting: Services) -> None:
     runs = [run(f"t{i}", user(f"Task {i}"), answer(f"Done {i}.")) for i in range(12)]
     add_runs(waiting, *runs)

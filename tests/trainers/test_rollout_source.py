@@ -106,6 +106,17 @@ def test_an_iteration_without_a_usable_group_gives_steps_without_examples() -> N
     assert rollouts.metrics()["groups_skipped_no_variance"] == 2
 
 
+def test_a_reason_of_an_earlier_rollout_alone_is_zero_in_the_newest() -> None:
+    """A job shows the newest value of each metric: 0 groups skipped stood beside 2 of them for no_variance."""
+    collect = Playing([group("a", 1.0, 1.0), group("b", 0.0, 0.0)])
+    rollouts = source(collect, updates=1)
+    rollouts.step(0)
+    collect.groups = [group("a", 1.0, 0.0)]
+    rollouts.step(1)
+    newest = rollouts.metrics()
+    assert (newest["groups_skipped"], newest["groups_skipped_no_variance"]) == (0, 0)
+
+
 def test_figures_are_those_of_the_newest_rollout() -> None:
     """Groups of rewards (1, 0), (1, 1) and (0, 1): 4 of 6 succeed, in 1 and 2 turns of 4 tokens, 36 tokens in 2 s."""
     seconds = iter([10.0, 12.0])

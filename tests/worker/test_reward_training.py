@@ -50,6 +50,19 @@ def test_the_agent_contains_its_held_out_agreement(tiny_agent: Agent, tmp_path: 
     )
 
 
+@pytest.mark.parametrize("method", ["dpo", "orpo", "simpo", "ranking"])
+def test_an_agent_that_learned_from_pairs_is_asked_for_the_held_out_ones(
+    tiny_agent: Agent, tmp_path: Path, method: str
+) -> None:
+    """People who picked the better run ask how often the agent agrees with picks that it has not seen."""
+    result, agent, told = trained(tiny_agent, tmp_path, method, held_out=3)
+    assert result.report["held_out_agreement"]["of"] == "pairs ordered as labelled"
+    assert result.report["held_out_agreement"]["n"] >= 3
+    steps = [event.metrics for event in told if event.type == "progress" and "validation_loss" in (event.metrics or {})]
+    assert 0 <= steps[-1]["validation_reward_accuracy"] <= 1
+    assert agent.held_out is None, "it is no measure of an agent that acts"
+
+
 def test_an_agent_without_held_out_labels_is_described_so_and_the_job_warns(tiny_agent: Agent, tmp_path: Path) -> None:
     result, agent, message = trained(tiny_agent, tmp_path, "reward", held_out=0)
     assert agent.held_out is None

@@ -83,6 +83,7 @@ _REMEDIES: dict[str, str | Hint] = {
     "no_variance": "the runs of each task were worth the same; collect more attempts at a higher temperature, or value "
     "them with a finer `scorer`",
     "below_margin": "lower `margin`",
+    "no_margin": "their rows state no scores of both sides (score_chosen, score_rejected): leave `margin` out, or name the columns",
     "equal_sides": "runs that were valued differently hold the same agent text; collect more varied attempts",
     "empty_text": "give files that hold text",
     "unpaired": "another mode compares these runs too",

@@ -22,7 +22,7 @@ INSTRUCTIONS = _text("instructions.md").strip()
 
 def pipeline_page(services: Services) -> str:
     """Return the guide of the whole pipeline."""
-    from quintain.tools.training.planning.choice import PURPOSES
+    from quintain.tools.training.planning.purposes import PURPOSES
 
     methods = {name: f" ({', '.join(meaning.methods)})" for name, meaning in PURPOSES.items() if meaning.methods}
     lines = [f"- `{name}`: {meaning.sentence}{methods.get(name, '')}" for name, meaning in PURPOSES.items()]

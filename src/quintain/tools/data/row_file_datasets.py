@@ -31,13 +31,12 @@ from quintain.importers.log_file import NumberedValue
 from quintain.importers.pipeline import ImportOptions, import_logs
 from quintain.importers.protocol import Report
 from quintain.importers.run_sink import RunSink
-from quintain.records.dataset import IMITATED, LEARNED, PAIRED, SplitName
+from quintain.records.dataset import LEARNED, SplitName
 from quintain.records.imports import IngestStatus, Rejected
-from quintain.records.trajectory import PAIR_MARK, OutcomeStatus, Source, Trajectory
-from quintain.records.wording import clip, counted, shown
-from quintain.scoring.preferences.mining import Pair
-from quintain.tools.data.dataset_folders import freeze, freeze_text, logged_margin
-from quintain.tools.data.dataset_lines import RowStatements, lines_of
+from quintain.records.trajectory import Source, Trajectory
+from quintain.records.wording import clip, shown
+from quintain.tools.data.dataset_folders import freeze, freeze_text
+from quintain.tools.data.dataset_lines import lines_of
 from quintain.tools.data.message_tables import Read, requested_rows
 from quintain.tools.data.row_reading import (
     NO_LABELS,
@@ -53,8 +52,8 @@ from quintain.tools.data.row_reading import (
     splits_beside_train,
     text_files,
 )
+from quintain.tools.data.row_statements import StoredRun, row_statements, stored_run
 from quintain.tools.data.unread_columns import (
-    note_imitated,
     note_sorting,
     note_unread_splits,
     note_unread_verdict,
@@ -116,7 +115,7 @@ class _RowSink(RunSink):
 
     services: Services
     origin: _Origin
-    runs: list[_StoredRun] = field(default_factory=list)
+    runs: list[StoredRun] = field(default_factory=list)
     splits: Counter[str] = field(default_factory=Counter)
     """Splits other than train that a column `split` names, which is read only if `columns` says so."""
 
@@ -126,22 +125,8 @@ class _RowSink(RunSink):
         named = [run.model_copy(update={"source": source}) for run, source in zip(runs, sources, strict=True)]
         added = self.services.store.trajectories.add_many(named, self.services.clock())
         self.splits.update(splits_beside_train(named))
-        self.runs += [_stored_run(new.id, run) for new, run in zip(added, named, strict=True)]
+        self.runs += [stored_run(new.id, run) for new, run in zip(added, named, strict=True)]
         return [new.status for new in added]
-
-
-class _StoredRun(NamedTuple):
-    """A stored run and its row's statements about it."""
-
-    id: str
-    good: bool | None
-    """Preferred, or labelled desirable; None if the row does not state it."""
-    pair: str | None
-    """Name shared by both sides of a pair."""
-    scores: Mapping[str, float]
-    ended: bool
-    """Whether the row states how the run ended."""
-    reward: float | None
 
 
 def freeze_file(
@@ -153,7 +138,7 @@ def freeze_file(
     names that the readers know to columns, and `good` and `bad` to values of the label.
     """
     with tempfile.TemporaryDirectory(prefix="rows-", dir=services.settings.home) as aside:
-        origins, runs = list[_Origin](), list[_StoredRun]()
+        origins, runs = list[_Origin](), list[StoredRun]()
         request = _requested(path, columns, Path(aside), options)
         _require_one_split(request, options)
         placed: dict[str, SplitName] = {}
@@ -176,7 +161,7 @@ def freeze_file(
             return freeze_text(services, texts, options, tally)
         is_named = bool(runs) or any(has_fields(origin.lines) for origin in origins)
     _require_readable(path, columns, runs, options, tally, is_named=is_named)
-    statements, ids = _row_statements(runs, options, tally)
+    statements, ids = row_statements(runs, options, tally)
     if statements.pairs:  # a run may stand in several
         options = replace(options, criteria=replace(options.criteria, keep_repeats=True))
     stored = services.store.trajectories.iterate(ids=ids)
@@ -213,7 +198,7 @@ def _require_one_split(request: _RowRequest, options: ExportOptions) -> None:
 def _require_readable(
     path: str,
     columns: Mapping[str, str],
-    runs: Sequence[_StoredRun],
+    runs: Sequence[StoredRun],
     options: ExportOptions,
     tally: ExportCounts,
     *,
@@ -242,58 +227,15 @@ def _require_readable(
     by_marks = options.kind == "kto" and options.criteria.scorer is None
     if by_marks and not any(run.good is not None or run.ended for run in runs):
         unread = f" (others: {examples})" if examples else ""
+        remedy = 'name the column of the marks, such as `columns={"label": "label"}`: 1 and 0 are read then'
+        if any(run.reward is not None for run in runs):
+            label = {"label": columns.get("reward", "reward"), "good": ">=4"}
+            remedy = f"ratings become marks by a bound, such as `columns={label}` in place of the `reward`"
         raise InvalidInput(
             f"expected rows marked good or bad, got {len(runs)} rows of {clip(path)} without a label that is true or false{unread}; "
-            'name the column of the marks, such as `columns={"label": "label"}`: 1 and 0 are read then',
+            f"{remedy}",
             code=NO_LABELS,
         )
-
-
-def _stored_run(trajectory_id: str, run: Trajectory) -> _StoredRun:
-    mark, ended = run.extra.get(PAIR_MARK), run.outcome.status is not OutcomeStatus.UNKNOWN
-    scores, reward = run.outcome.scores, run.outcome.reward
-    if isinstance(mark, Mapping):
-        return _StoredRun(trajectory_id, mark.get("side") == "chosen", str(mark.get("pair")), scores, ended, reward)
-    return _StoredRun(trajectory_id, run.logged_label, None, scores, ended, reward)
-
-
-def _row_statements(
-    runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts
-) -> tuple[RowStatements, list[str]]:
-    """Return the rows' statements about their runs, and the ids of runs that this dataset kind can use."""
-    runs = _agreeing(runs, options, tally)
-    if options.kind in PAIRED:
-        pairs = _pairs(runs, tally)
-        ids = dict.fromkeys([run for pair in pairs for run in (pair.chosen, pair.rejected)] or [run.id for run in runs])
-        return RowStatements(pairs, {run.id: float(run.good) for run in runs if run.good is not None}), list(ids)
-    if options.kind == "kto":
-        labels = {run.id: float(run.good) for run in runs if run.good is not None}
-    else:
-        # Only what was preferred is an example to follow.
-        if options.kind in IMITATED:
-            tally.leave_out("undesirable", sum(run.good is False for run in runs))
-            runs = [run for run in runs if run.good is not False]
-            if options.kind == "sft" and not options.criteria.chooses:
-                unsorted = [run for run in runs if run.good is None and not run.ended]
-                tally.notes += note_imitated(
-                    run.scores.get("score") if run.reward is None else run.reward for run in unsorted
-                )
-        labels = {}
-    ids = dict.fromkeys(run.id for run in runs)
-    tally.leave_out("duplicate", len(runs) - len(ids))
-    return RowStatements(values=labels), list(ids)
-
-
-def _agreeing(runs: Sequence[_StoredRun], options: ExportOptions, tally: ExportCounts) -> list[_StoredRun]:
-    """Return the runs without those that one row labels good and another one bad, where labels decide."""
-    labels: dict[str, set[bool]] = {}
-    for run in runs:
-        if run.pair is None and run.good is not None:
-            labels.setdefault(run.id, set()).add(run.good)
-    by_label = options.kind == "sft" or options.criteria.scorer is None
-    agreed = [run for run in runs if not by_label or len(labels.get(run.id, ())) < 2]
-    tally.leave_out("labels_disagree", len(runs) - len(agreed))
-    return agreed
 
 
 def _stored(services: Services, origin: _Origin, options: ExportOptions, tally: ExportCounts) -> _RowSink:
@@ -367,31 +309,3 @@ def _require_read(request: _RowRequest, read: Read, tally: ExportCounts) -> None
         first += (row.value for row in islice(rows, _SAMPLED))
     require_read_columns(request.columns, first, request.aside, text=request.text)
     tally.notes += note_unread_verdict(first, request.columns)
-
-
-def _pairs(runs: Sequence[_StoredRun], tally: ExportCounts) -> list[Pair]:
-    """Return each pair of the rows once, in the direction that most of its rows state; count rows outside pairs."""
-    sides: dict[str, dict[bool, _StoredRun]] = {}
-    for run in runs:
-        if run.pair is not None and run.good is not None:
-            sides.setdefault(run.pair, {})[run.good] = run
-    rows = Counter(run.pair for run in runs if run.good)
-    whole = {name: held for name, held in sides.items() if len(held) == 2}
-    stated = {(held[True].id, held[False].id): rows[name] for name, held in whole.items()}
-    pairs = [
-        Pair(
-            task="",
-            chosen=held[True].id,
-            rejected=held[False].id,
-            margin=logged_margin(held[True].scores, held[False].scores),
-        )
-        for held in whole.values()
-    ]
-    against = {(other, one): n for (one, other), n in stated.items() if one != other}
-    for_it = [stated[two] - against.get(two, 0) for two in ((pair.chosen, pair.rejected) for pair in pairs)]
-    taken, ties = sum(n > 0 for n in for_it), for_it.count(0)
-    tally.leave_out("raters_disagree", 2 * ties)
-    tally.leave_out("duplicate", len(runs) - 2 * (taken + ties) if pairs else 0)
-    if outvoted := len(pairs) - taken - ties:
-        tally.notes.append(f"{counted(outvoted, 'pair')} in two directions: the one that more rows state is taken")
-    return [pair for pair, n in zip(pairs, for_it, strict=True) if n > 0]

@@ -18,7 +18,7 @@ from quintain.datasets.row_files import is_rows, rows_of
 from quintain.datasets.rows import members_of, read_rows, trajectories_of
 from quintain.datasets.selection import ExportCounts
 from quintain.datasets.splits import KeyedRow, task_key
-from quintain.environments.tasks.task_files import ASKED
+from quintain.environments.tasks.task_rows import ASKED
 from quintain.errors import InvalidInput, NotFound
 from quintain.files import sha256_of
 from quintain.importers.files.tables import with_small_names

@@ -21,7 +21,7 @@ from quintain.environments.questions import ENVIRONMENT_ID as QUESTIONS
 from quintain.environments.references import Reference, parse_reference, parts_of, write_reference
 from quintain.environments.registry import knows
 from quintain.environments.servers import PREFIX
-from quintain.environments.tasks.task_files import task_of as task_of_row
+from quintain.environments.tasks.task_rows import task_of as task_of_row
 from quintain.errors import InvalidInput, NotFound, QuintainError, Unavailable
 from quintain.jobs.directory import write_atomically
 from quintain.next_step import Hint, call

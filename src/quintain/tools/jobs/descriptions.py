@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from quintain.environments.references import short_reference
+from quintain.records.agent import Agent
 from quintain.records.artifacts import FetchSpec, PushSpec
 from quintain.records.jobs.handover import ExportAgentSpec
 from quintain.records.jobs.job import (
@@ -56,12 +57,12 @@ def _label(spec: JobSpec, names: Mapping[str, str]) -> str:
     match spec:
         case TrainSpec():
             seed = f", seed {spec.seed}" if spec.seed else ""
-            return f"{spec.method} {spec.agent.name} -> {spec.name} on {dataset or place}{seed}"
+            return f"{spec.method} {_named(spec.agent)} -> {spec.name} on {dataset or place}{seed}"
         case RecipeSpec():
             stages = ", ".join(stage.label for stage in spec.stages)
-            return f"recipe {spec.agent.name} -> {spec.name}: {stages}"
+            return f"recipe {_named(spec.agent)} -> {spec.name}: {stages}"
         case EvolveSpec():
-            return f"evolve {spec.agent.name} -> {spec.name} on {place}"
+            return f"evolve {_named(spec.agent)} -> {spec.name} on {place}"
         case RolloutSpec():
             tasks = _tasks(spec.n_tasks, spec.attempts, "attempt")
             return f"rollouts of {_players(spec)} in {place}: {tasks}, {spec.split}"
@@ -70,9 +71,10 @@ def _label(spec: JobSpec, names: Mapping[str, str]) -> str:
             return f"evaluate {_players(spec)} on {dataset or place}: {tasks}, {spec.split}"
         case CompareSpec(a=a, b=b):
             tasks = _tasks(a.n_tasks, a.repeats, "repeat")
-            return f"compare {a.agent.name} and {b.agent.name} in {dataset or short_reference(a.environment)}: at most {tasks}, {a.split}"
+            players = f"{_named(a.agent)} and {_named(b.agent)}"
+            return f"compare {players} in {dataset or short_reference(a.environment)}: at most {tasks}, {a.split}"
         case EvaluateDatasetSpec():
-            return f"evaluate {spec.agent.name} on {dataset}: {spec.split}"
+            return f"evaluate {_named(spec.agent)} on {dataset}: {spec.split}"
         case _:
             return _data_label(spec, dataset, place)
 
@@ -82,24 +84,22 @@ def _data_label(spec: JobSpec, dataset: str | None, place: str) -> str:
         case ImportSpec():
             return f"import {spec.path}{' (dry run)' if spec.dry_run else ''}"
         case PreviewSpec():
-            return f"preview {dataset} for {spec.config.method} of {spec.agent.name}"
+            return f"preview {dataset} for {spec.config.method} of {_named(spec.agent)}"
         case JudgeSpec():
             return f"judge {counted(spec.runs.n, 'run')} by {spec.rubric.name} with {spec.endpoint.name}"
         case ScoreSpec():
             by = "" if spec.rubric is None else f" by {spec.rubric.name}"
-            return f"score {counted(spec.runs.n, 'run')}{by} with {spec.agent.name}"
+            return f"score {counted(spec.runs.n, 'run')}{by} with {_named(spec.agent)}"
         case StepLabelSpec():
-            return f"step labels of {counted(spec.runs.n, 'run')} by {spec.agent.name} in {place}"
+            return f"step labels of {counted(spec.runs.n, 'run')} by {_named(spec.agent)} in {place}"
         case InfluenceSpec():
-            return (
-                f"influence of {counted(spec.runs.n, 'run')} on {counted(spec.targets.n, 'run')} by {spec.agent.name}"
-            )
+            return f"influence of {counted(spec.runs.n, 'run')} on {counted(spec.targets.n, 'run')} by {_named(spec.agent)}"
         case ReplaySpec():
             return f"replay {counted(spec.runs.n, 'run')}"
         case TalkSpec():
-            return f"talk to {spec.agent.name}" + (f" with the tools of {place}" if place else "")
+            return f"talk to {_named(spec.agent)}" + (f" with the tools of {place}" if place else "")
         case ExportAgentSpec():
-            return f"export {spec.agent.name} as {spec.format}"
+            return f"export {_named(spec.agent)} as {spec.format}"
         case FetchSpec():
             return f"fetch {spec.url}"
         case PushSpec():
@@ -108,9 +108,14 @@ def _data_label(spec: JobSpec, dataset: str | None, place: str) -> str:
             return spec.kind
 
 
+def _named(agent: Agent) -> str:
+    """Return the name of an agent, with its version where it is not the first."""
+    return f"{agent.name}@{agent.version}" if (agent.version or 1) > 1 else agent.name
+
+
 def _players(spec: RolloutSpec | EvaluateSpec) -> str:
-    against = f" against {spec.opponent.name}" if spec.opponent is not None else ""
-    return f"{spec.agent.name}{against}"
+    against = f" against {_named(spec.opponent)}" if spec.opponent is not None else ""
+    return f"{_named(spec.agent)}{against}"
 
 
 def _tasks(n: int, each: int, of: str) -> str:

@@ -88,6 +88,18 @@ def read_hyperparameters(method: str, values: Mapping[str, Any] | None) -> Train
     return check_settings(method, canonical_settings(method, values))
 
 
+def takes_settings(method: str, values: Mapping[str, Any]) -> bool:
+    """Return whether a method that nobody named takes these settings; evolve, under its own names alone: its aliases mean others too."""
+    try:
+        if method != EVOLVE:
+            read_hyperparameters(method, values)
+            return True
+        check_evolution(canonical_settings(method, values))
+    except InvalidInput:
+        return False
+    return values.keys() <= EvolveConfig.model_fields.keys()
+
+
 def check_evolution(settings: Mapping[str, Any]) -> tuple[EvolveConfig, TrainingConfig]:
     """Validate canonical settings of `evolve`, and translate and validate those of its training.
 

@@ -47,6 +47,9 @@ from quintain.trainers.losses.sft import dft_loss, sft_loss
 Loss = Callable[..., LossOutput]
 """Takes log-probs or values, the streams, and the totals of the step."""
 
+_PAIRS = ("reward_accuracy",)
+"""`Objective.agreement` of methods that learn from pairs."""
+
 
 @dataclass
 class Objective:
@@ -129,13 +132,14 @@ def objective_of(
                 _bound(dpo_loss, config),
                 needs_reference=not config.reference_free,
                 needs_collision=config.policy_weighting,
+                agreement=_PAIRS,
             )
         case DistillConfig():
             return Objective(_bound(distill_loss, config))
         case ORPOConfig():
-            return Objective(_bound(orpo_loss, config))
+            return Objective(_bound(orpo_loss, config), agreement=_PAIRS)
         case SimPOConfig():
-            return Objective(_bound(simpo_loss, config))
+            return Objective(_bound(simpo_loss, config), agreement=_PAIRS)
         case KTOConfig():
             return Objective(
                 _bound(kto_loss, config),
@@ -145,9 +149,9 @@ def objective_of(
                 settings={"kl": 0.0},
             )
         case RankingConfig():
-            return Objective(_bound(ranking_loss, config), needs_reference=True)
+            return Objective(_bound(ranking_loss, config), needs_reference=True, agreement=_PAIRS)
         case RewardConfig():
-            return Objective(_bound(reward_loss, config), on_values=True, agreement=("reward_accuracy",))
+            return Objective(_bound(reward_loss, config), on_values=True, agreement=_PAIRS)
         case PRMConfig():
             return Objective(_bound(prm_loss, config), on_values=True, agreement=("step_accuracy", "brier"))
         case RetrieverConfig():

@@ -187,7 +187,8 @@ class RolloutSource:
                 "groups_used": float(len(used)),
                 "examples": float(len(self._examples)),
                 "groups_skipped": float(skipped.total()),
-                **{f"groups_skipped_{reason}": float(count) for reason, count in sorted(skipped.items())},
+                # 0 for a reason of an earlier rollout alone: a job shows the newest value of each metric.
+                **{f"groups_skipped_{reason}": float(skipped[reason]) for reason in sorted(self.skipped)},
             }
         )
         return True

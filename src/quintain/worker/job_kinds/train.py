@@ -65,13 +65,13 @@ def _run(spec: TrainSpec, directory: Path, reporter: Reporter) -> JobResult:
     if report.stopped:
         return JobResult(report=details)
     agreement = None
-    if spec.method in ROLES:
+    if spec.method in _AGREES:
         agreement = held_out_agreement(spec.method, report.held_out)
         details["held_out_agreement"] = agreement and agreement.model_dump(mode="json", exclude_none=True)
-        if agreement is None:
-            reporter.warn(
-                "no_held_out", f"{_UNMEASURED}; export with `validation_share` and train again before you rely on it"
-            )
+    if spec.method in ROLES and agreement is None:
+        reporter.warn(
+            "no_held_out", f"{_UNMEASURED}; export with `validation_share` and train again before you rely on it"
+        )
     reporter.output("agent", _agent(spec, directory.name, agreement))
     return JobResult(dataset_id=spec.dataset_id, final_loss=report.final_loss, report=details)
 
@@ -140,21 +140,21 @@ def _valued(rewards: Rewards, rows: list[Row], split: str, reporter: Reporter) -
 _UNMEASURED = "its accuracy is unknown, because there are no held-out labels"
 
 _AGREES = {
-    "reward": ("reward_accuracy", "pairs ordered as labelled"),
+    **dict.fromkeys(("reward", "dpo", "orpo", "simpo", "ranking"), ("reward_accuracy", "pairs ordered as labelled")),
     "prm": ("step_accuracy", "steps on their label's side of 0.5"),
     "retriever": ("retrieval_accuracy", "calls whose tool ranks first among the tools of these calls"),
 }
-"""Method of `ROLES` -> its accuracy metric, and the unit that it counts."""
+"""Method of `ROLES` or that learns from pairs -> its accuracy metric, and the unit that it counts."""
 
 
 def held_out_agreement(method: str, figures: Mapping[str, tuple[float, float]]) -> Agreement | None:
-    """Return how often a model that does not act agreed with the labels of the validation split.
+    """Return how often a model agreed with the labels of the validation split; one that acts, by its implicit reward.
 
     The pairs of a task and the steps of a run are not independent, so the interval is too narrow. With keep_best, the same
     split also selected the weights.
 
     Args:
-        method: One of `ROLES`.
+        method: One of `ROLES`, or one that learns from pairs.
         figures: Metric -> (sum, count) over the validation split.
 
     Returns:
@@ -198,7 +198,7 @@ def _agent(spec: TrainSpec, job_id: str, agreement: Agreement | None) -> Agent:
             "dataset_id": spec.dataset_id,
             "job_id": job_id,
             "role": ROLES.get(spec.method, "policy"),
-            "held_out": agreement,
+            "held_out": agreement if spec.method in ROLES else None,
             "description": f"{spec.method} of {spec.agent.id} on {spec.dataset_id or spec.environment}{accuracy}",
         }
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -55,14 +55,18 @@ _CLEAR = 0.25
 def store_answers(
     services: Services, batch: JudgingBatch, entries: Sequence[Any], *, by: AnswerSource = "tool"
 ) -> SubmissionReport:
-    """Store the valid answers and report why the others are rejected; no answer affects another."""
+    """Store the valid answers and report why the others are rejected; they affect each other by the scale of their marks alone."""
     done = SubmissionReport()
     context = AnswerContext(services, batch, by, done)
     items = {item.item_id: item for item in batch.items}
+    beyond = next((mark for entry in entries for mark in _marks(entry) if not 0 <= mark <= 1), None)
     for place, entry in enumerate(entries):
         name = entry.get("item_id") if isinstance(entry, Mapping) else None
         try:
-            _take(context, _read(entry, place, items, batch), items)
+            submission = _read(entry, place, items, batch)
+            if beyond is not None:
+                _require_own_scale(entry, beyond)
+            _take(context, submission, items)
         except (InvalidInput, Conflict, NotFound) as error:
             done.rejected.append(RejectedItem(item_id=str(name)[:100] if name is not None else None, reason=str(error)))
     if done.accepted:
@@ -70,6 +74,32 @@ def store_answers(
             batch.id, list(dict.fromkeys(done.accepted)), done.votes, done.corrections_by_item
         )
     return done
+
+
+def _marks(entry: object) -> Iterator[float]:
+    """Yield the numbers of an answer that are marks."""
+    if isinstance(entry, Mapping):
+        for name in ("scores", "value", "steps"):
+            yield from _numbers(entry.get(name))
+
+
+def _numbers(marks: object) -> Iterator[float]:
+    if isinstance(marks, int | float) and not isinstance(marks, bool):
+        yield marks
+    elif isinstance(marks, Mapping | list):
+        inner = [v for k, v in marks.items() if k not in {"step", "quotes"}] if isinstance(marks, Mapping) else marks
+        for one in inner:
+            yield from _numbers(one)
+
+
+def _require_own_scale(entry: object, beyond: float) -> None:
+    """Refuse an answer of whole marks alone beside one that is out of range: of 1 to 5, a 1 is the worst, and from 0 to 1 the best."""
+    marks = list(_marks(entry))
+    if marks and all(mark in (0, 1) for mark in marks):
+        raise InvalidInput(
+            f"the mark {marks[0]:g} may be of another scale than 0 to 1, because this call has {beyond:g} too; submit the marks of "
+            "all items from 0 to 1"
+        )
 
 
 def _read(entry: Any, place: int, items: Mapping[str, BatchItem], batch: JudgingBatch) -> Submission:

@@ -5,25 +5,20 @@ Each branch taken is returned with what would have led elsewhere.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
-
-from pydantic import BeforeValidator, Field
+from typing import Any, NamedTuple
 
 from quintain.environments.registry import environment_ids
-from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
 from quintain.records.agent import Agent
 from quintain.records.dataset import PAIRED, Dataset
 from quintain.records.filters import TrajectoryFilter
 from quintain.records.hyperparameters.methods import DATASET_KINDS, ONLINE_METHODS
 from quintain.records.jobs.plan import Blocker, Branch
-from quintain.records.wording import counted, shown
+from quintain.records.wording import counted
 from quintain.tools.evaluation.environment_references import players_in
 from quintain.tools.services import Services
 from quintain.tools.training.methods import EVOLVE, learning_from
+from quintain.tools.training.planning.purposes import Wish
 from quintain.tools.training.planning.unknown_outcomes import valuing
 from quintain.tools.training.planning.warnings import (
     FEWEST_ROWS,
@@ -32,138 +27,6 @@ from quintain.tools.training.planning.warnings import (
     never_succeeds,
     newest_measurement,
 )
-
-Purpose = Literal[
-    "imitate",
-    "prefer",
-    "learn_from_marks",
-    "improve_by_acting",
-    "score_runs",
-    "label_steps",
-    "find_tools",
-    "absorb_text",
-    "short_answers",
-    "measure_only",
-    "keep_skills",
-    "fit_memory",
-    "finish_sooner",
-]
-
-
-class Meaning(NamedTuple):
-    """A purpose: its sentence and the methods that serve it, the usual one first."""
-
-    sentence: str
-    methods: Sequence[str] = ()
-    is_listed: bool = True
-    """Whether the list of tools has the sentence; False where the name says as much."""
-
-
-_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-
-PURPOSES: dict[Purpose, Meaning] = {name: Meaning(**meaning) for name, meaning in _TABLES["purposes"].items()}
-"""The first nine choose a method. The last three are constraints that change settings."""
-
-REWARDS: dict[Purpose, dict[str, Any]] = {"short_answers": {"parts": {"outcome": 1, "length": 1}, "combine": "product"}}
-"""Purpose -> the reward that serves it."""
-
-
-def _as_purposes(value: object) -> object:
-    """Return a single purpose as a list; refuse unknown words with the sentence of each purpose."""
-    given = [value] if isinstance(value, str) else value
-    unknown = [one for one in given if isinstance(one, str) and one not in PURPOSES] if isinstance(given, list) else []
-    if unknown:
-        known = "; ".join(f"{name}: {meaning.sentence}" for name, meaning in PURPOSES.items())
-        raise ValueError(f"expected purposes of a training, got {shown(unknown[0])}; take one or several of {known}")
-    return given
-
-
-Goal = Annotated[
-    tuple[Purpose, ...] | None,
-    Field(
-        max_length=len(PURPOSES),
-        description="One or several. "
-        + "; ".join(f"{name}: {meaning.sentence}" for name, meaning in PURPOSES.items() if meaning.is_listed)
-        + ".",
-    ),
-    BeforeValidator(_as_purposes),
-]
-
-
-def methods_for(goal: tuple[Purpose, ...]) -> tuple[str, ...]:
-    """Return the methods that the purposes ask for, the usual one first; empty where they name constraints alone.
-
-    Several purposes with methods are stages of one plan. The first one is planned; see `later_stages`.
-    """
-    return next((tuple(PURPOSES[purpose].methods) for purpose in goal if PURPOSES[purpose].methods), ())
-
-
-def later_stages(goal: tuple[Purpose, ...]) -> tuple[Purpose, ...]:
-    """Return the purposes with methods after the first, which need trainings of their own."""
-    return tuple(purpose for purpose in dict.fromkeys(goal) if PURPOSES[purpose].methods)[1:]
-
-
-def require_combinable(goal: tuple[Purpose, ...], method: str | None) -> None:
-    """Refuse purposes that exclude each other.
-
-    Raises:
-        InvalidInput: `measure_only` beside another purpose, or beside a method.
-    """
-    others = ", ".join([*(purpose for purpose in goal if purpose != "measure_only"), *filter(None, [method])])
-    if "measure_only" in goal and others:
-        raise InvalidInput(
-            f"goal: expected 'measure_only' alone or purposes of a training, got 'measure_only' with {others}; plan them apart"
-        )
-
-
-def unserved(goal: tuple[Purpose, ...], method: str) -> list[Hint]:
-    """Return a note if a method serves none of the purposes that choose one."""
-    methods = {purpose: PURPOSES[purpose].methods for purpose in goal if PURPOSES[purpose].methods}
-    if not methods or any(method in served for served in methods.values()):
-        return []
-    serving = "; ".join(f"{purpose} is served by {', '.join(served)}" for purpose, served in methods.items())
-    return [Hint(f"{method} was named and serves none of the purposes: {serving}.")]
-
-
-def constraints(goal: tuple[Purpose, ...], method: str) -> list[tuple[dict[str, Any], str]]:
-    """Return the settings by which a method serves the constraints among the purposes, and why."""
-    return [
-        (one["settings"], one["reason"].format(method=method))
-        for one in _TABLES["constraints"]
-        if one["purpose"] in goal
-        and method in one.get("methods", (method,))
-        and method not in one.get("others_than", ())
-    ]
-
-
-class Wish(NamedTuple):
-    """Methods that the caller asks for, the usual one first; empty: any."""
-
-    methods: tuple[str, ...] = ()
-    purposes: tuple[Purpose, ...] = ()
-    named: bool = False
-    """Whether the method was named, and not derived from a purpose."""
-
-    @classmethod
-    def of(cls, purposes: tuple[Purpose, ...], method: str | None) -> Wish:
-        """Combine purposes with a named method, which wins."""
-        return cls((method,), purposes, named=True) if method else cls(methods_for(purposes), purposes)
-
-    @property
-    def branches(self) -> tuple[Branch, ...]:
-        """Return the branch that the wish decided; empty where nothing was asked for."""
-        if not self.methods:
-            return ()
-        if self.named:
-            answer, other = f"{self.methods[0]} is asked for by name.", "without `method`, purpose and data decide"
-            return (Branch(question="Is a method named?", answer=answer, otherwise=other),)
-        purpose = next(one for one in self.purposes if PURPOSES[one].methods)
-        served = " or ".join(self.methods)
-        answer = f"The purpose is {purpose} ({PURPOSES[purpose].sentence}), by {served}."
-        other = "; ".join(
-            f"{one}: {', '.join(m.methods)}" for one, m in PURPOSES.items() if m.methods and one != purpose
-        )
-        return (Branch(question="What is the training for?", answer=answer, otherwise=other),)
 
 
 class Choice(NamedTuple):
@@ -250,7 +113,8 @@ def _judged(services: Services, method: str, dataset: Dataset, *branches: Branch
 def _by_acting(services: Services, wish: Wish, environment: str | None, agent: Agent | None) -> Choice:
     """Choose between grpo and evolve by whether the agent is known to succeed sometimes."""
     question = "Does the agent succeed sometimes?"
-    if environment is None or players_in(environment) or newest_measurement(services, agent, environment):
+    is_measured = environment is None or players_in(environment) or newest_measurement(services, agent, environment)
+    if is_measured or EVOLVE not in wish.methods:
         return _online(services, "grpo", environment, agent, *wish.branches)
     answer = f"It was not measured in {environment}: evolve measures first, explores and keeps its best runs."
     branch = Branch(question=question, answer=answer, otherwise="with a measured success rate above 0: grpo")

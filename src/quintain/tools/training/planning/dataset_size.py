@@ -76,6 +76,8 @@ class DataFacts(NamedTuple):
     """Some of those runs."""
     sampled: int = 0
     """Runs of the sample with a place for step values: single runs and groups."""
+    prompts: frozenset[str] = frozenset()
+    """System prompts of the runs of the sample; empty where a run has none."""
 
     @property
     def examples(self) -> int:
@@ -116,6 +118,7 @@ def look_at_data(
         weightless=Counter(reason for reason, _ in reasons if reason),
         alike=tuple(run for reason, run in reasons if reason)[:_SCORED_RUNS],
         sampled=len(stepped),
+        prompts=frozenset(_system_prompt(run) for row in sample for run in trajectories_of(row)),
     )
 
 
@@ -147,6 +150,10 @@ def _pieces(row: Row) -> list[_Piece]:
     if isinstance(row, TextRow):
         return [_Piece((), len(row.text), len(row.text))]
     return [_piece(run) for run in trajectories_of(row)]
+
+
+def _system_prompt(run: Trajectory) -> str:
+    return "\n".join(text_of(step.message) for step in run.steps if step.actor is Actor.SYSTEM)
 
 
 def _calls(row: Row, negatives: int) -> list[_Piece]:

@@ -29,18 +29,7 @@ from quintain.tools.training.methods import (
     merge_settings,
     require_method,
 )
-from quintain.tools.training.planning.choice import (
-    REWARDS,
-    Choice,
-    Goal,
-    Purpose,
-    Wish,
-    choose,
-    constraints,
-    later_stages,
-    require_combinable,
-    unserved,
-)
+from quintain.tools.training.planning.choice import Choice, choose
 from quintain.tools.training.planning.dataset_size import DataFacts, look_at_data
 from quintain.tools.training.planning.device import Device, look_at_device
 from quintain.tools.training.planning.estimate import (
@@ -53,8 +42,18 @@ from quintain.tools.training.planning.estimate import (
     slow_format,
 )
 from quintain.tools.training.planning.model_files import ModelFacts, read_model, stored_quantization
+from quintain.tools.training.planning.purposes import (
+    REWARDS,
+    Goal,
+    Purpose,
+    Wish,
+    constraints,
+    later_stages,
+    require_combinable,
+    unserved,
+)
 from quintain.tools.training.planning.settings import PlanSettings, settle, small_batch
-from quintain.tools.training.planning.warnings import few_held_out, step_value_notes
+from quintain.tools.training.planning.warnings import few_held_out, other_prompt, step_value_notes
 from quintain.tools.training.requests import AgentReference, Request, Source, start_agent
 from quintain.tools.training.start import evolution_spec, training_inputs, with_tasks_there
 
@@ -91,7 +90,8 @@ def plan_training(
         return _measurement(model, dataset, where)
     blockers = list[Blocker]()
     agent = _tried(lambda: resolve_agent(services, model), blockers)
-    choice = choose(services, Wish.of(purposes, require_method(method) if method else None), dataset, where, agent)
+    wish = Wish.of(purposes, require_method(method) if method else None).taking(hyperparameters)
+    choice = choose(services, wish, dataset, where, agent)
     if (chosen := choice.method) is None:
         return _nothing(choice, model, blockers)
     if agent is not None:
@@ -106,7 +106,7 @@ def plan_training(
         choice = choice._replace(notes=(*choice.notes, then))
     choice = choice._replace(notes=(*unserved(purposes, chosen), *choice.notes))
     blockers += choice.blockers
-    asked, reasons = _with_constraints(purposes, chosen, canonical_settings(chosen, hyperparameters))
+    asked, reasons = _with_constraints(purposes, chosen, _settings_of(chosen, hyperparameters, named=wish.named))
     is_game = choice.environment is not None and bool(players_in(choice.environment))
     if is_game and chosen in CONFIGS and "self_play" in CONFIGS[chosen].model_fields and "self_play" not in asked:
         asked["self_play"] = {}
@@ -115,6 +115,17 @@ def plan_training(
     reward = next((REWARDS[one] for one in purposes if one in REWARDS), None) if learns_from_rewards else None
     device = look_at_device(memory_gb)
     return _planned(services, choice._replace(reward=reward), agent, model, asked, blockers, reasons, device)
+
+
+def _settings_of(method: str, hyperparameters: Mapping[str, Any] | None, *, named: bool) -> dict[str, Any]:
+    """Return the settings under their canonical names; an error says whose they would be where the plan chose the method."""
+    try:
+        return canonical_settings(method, hyperparameters)
+    except InvalidInput as error:
+        if named:
+            raise
+        chosen = f"the plan chose {method}, which they are no settings of; name their `method`"
+        raise InvalidInput(f"{error.message}; {chosen}", code=error.code) from None
 
 
 def _with_constraints(
@@ -174,6 +185,7 @@ def _planned(
         *slow_format(settled.config.precision, device),
         *long_rows(settled.config, sizes),
         *small_batch(settled.config),
+        *(other_prompt(method, agent, data) if agent is not None else ()),
     ]
     found = tuple({blocker.code: blocker for blocker in reversed(blockers)}.values())[::-1]
     answers = [branch.answer for branch in choice.branches]

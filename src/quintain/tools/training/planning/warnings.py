@@ -13,7 +13,7 @@ from quintain.next_step import Hint, ToolCall, call
 from quintain.records.agent import Agent, Sampling
 from quintain.records.dataset import Dataset
 from quintain.records.filters import TrajectoryFilter
-from quintain.records.hyperparameters.methods import DATASET_KINDS, GRPOConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import DATASET_KINDS, ROLES, GRPOConfig, TrainingConfig
 from quintain.records.jobs.job import EvolveSpec, JobStatus, RecipeSpec, RolloutSpec, TrainSpec
 from quintain.records.jobs.plan import Blocker
 from quintain.records.jobs.recipe import TrainingInputs, TrainStage
@@ -74,6 +74,7 @@ def _input_warnings(
     asked = _asked(services, inputs, agent, dataset)
     if asked.data is not None and not blockers:
         blockers += _few_steps(inputs, agent, asked.data.rows)
+    blockers += other_prompt(inputs.method, agent, asked.data)
     blockers += [*idle_settings(inputs.config, acts=dataset is None), *_unvalidated(inputs.config, dataset)]
     blockers += early_end(inputs.method, inputs.config, rows, inputs.environment)
     if is_stored and inputs.environment is not None and not _pays_failures(inputs.reward):
@@ -331,6 +332,17 @@ def step_value_notes(config: TrainingConfig, data: DataFacts | None) -> tuple[Hi
         return (Hint(f"{alike}; those of the others are weighed."),)
     setting = "step_level" if isinstance(config, GRPOConfig) and config.step_level else "step_weighting"
     return (Hint(f"{alike}: `rules` ranks no steps of them either, so leave `{setting}` out."),)
+
+
+def other_prompt(method: str, agent: Agent, data: DataFacts | None) -> list[Blocker]:
+    """Return a concern if the new agent will act under a system prompt that it has not learned with."""
+    own = agent.system_prompt
+    if own is None or method in ROLES or data is None or not data.prompts or any(own in one for one in data.prompts):
+        return []
+    collect = call("collect_rollouts", agent=agent.id_or_name, environment=...)
+    message = f"the new agent acts under the system prompt of {agent.id_or_name}, which no run that was looked at has"
+    remedy = Hint("learn from runs with it (", collect, "), or begin with a model without a system prompt of its own")
+    return [Blocker(code="other_prompt", message=message, remedy=remedy)]
 
 
 def _too_few(dataset: Dataset, rows: int) -> Blocker:
