@@ -56,6 +56,11 @@ def test_a_benchmark_is_exported_played_and_compared(tool: Caller, services: Ser
     titles = [figure_of(services, one)["title"] for one in (answers[0]["job_id"], compared["comparison_id"])]
     assert titles[0] == "starter@1 on 2 tasks of bench, all"
     assert "of quintain/benchmark?file=test.jsonl" in titles[1], "a picture that people share names no folder"
+    named = tool(action="evaluate", agent="expert", environment="quintain/benchmark?file=bench")
+    assert (named["code"], "evaluate_agent(agent=..., dataset_id='bench')" in named["message"]) == (
+        "no_task_file",
+        True,
+    )
     leaked = tool(action="export", kind="sft", name="leak", filter={"job_id": answers[1]["job_id"]})
     assert (leaked["code"], "held_out" in leaked["message"]) == ("empty_dataset", True), leaked
     report = tool(action="status", job_id=answers[1]["job_id"])["result"]["report"]
