@@ -23,6 +23,7 @@ from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.evaluation.suites import default_suite
 from quintain.tools.jobs.figures import figure_of
 from quintain.tools.jobs.jobs import get_job
+from quintain.tools.jobs.record_reports import report_of
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.config_files import start_config
@@ -56,6 +57,9 @@ def test_a_benchmark_is_exported_played_and_compared(tool: Caller, services: Ser
     titles = [figure_of(services, one)["title"] for one in (answers[0]["job_id"], compared["comparison_id"])]
     assert titles[0] == "starter@1 on 2 tasks of bench, all"
     assert "of quintain/benchmark?file=test.jsonl" in titles[1], "a picture that people share names no folder"
+    folder = str(services.settings.datasets_dir)
+    for one in (answers[0]["job_id"], compared["comparison_id"], "starter"):
+        assert folder not in str(report_of(services, one)[0])
     named = tool(action="evaluate", agent="expert", environment="quintain/benchmark?file=bench")
     assert (named["code"], "evaluate_agent(agent=..., dataset_id='bench')" in named["message"]) == (
         "no_task_file",
