@@ -50,6 +50,13 @@ def test_an_unknown_environment_names_the_known_ones() -> None:
         registry.task_source("quintain/nope")
     with pytest.raises(NotFound, match=r"'inventory' \(did you mean 'quintain/inventory'\?\)"):
         registry.task_source("inventory")
+    with pytest.raises(
+        NotFound, match=r"'Customer_service' \(the description of 'quintain/conversation' has the word\)"
+    ):
+        registry.task_source("Customer_service")
+    for name in ("agen", "-"):
+        with pytest.raises(NotFound, match=f"'{name}'; known here"):
+            registry.task_source(name)
 
 
 def test_another_package_can_bring_an_environment_but_not_replace_a_built_in_one(announced) -> None:

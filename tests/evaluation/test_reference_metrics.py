@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from evaluation.test_failures import call, run, say
 from quintain.evaluation.reference_metrics import forbidden_calls, reference_metrics
 from quintain.evaluation.suites import Suite
 from quintain.evaluation.summary import summarize
-from quintain.records.evaluation import EpisodeResult
+from quintain.records.evaluation import EpisodeResult, Evaluation
 from quintain.records.jobs.job import EvaluateSpec
 
 
@@ -105,3 +106,29 @@ def test_metrics_are_averaged_over_the_repeats_of_a_task_first() -> None:
     assert evaluation.cost_usd == pytest.approx(1.5)
     results[0] = results[0].model_copy(update={"metrics": {}})
     assert of(results, 2).cost_usd is None
+
+
+def test_the_interval_of_a_share_lies_in_its_range_and_an_unknown_spread_is_not_none() -> None:
+    """Six of six: as a success rate, 0.541 to 1. A t interval has no width there, and of three in six ends at -0.075."""
+
+    def measured(shares: Sequence[float]) -> Evaluation:
+        found: Evaluation = of(
+            [
+                EpisodeResult(
+                    task_id=f"t{i}", repeat=0, status="success", reward=1.0, metrics={"end_to_end": v, "mrr": v}
+                )
+                for i, v in enumerate(shares)
+            ]
+        )
+        return found
+
+    every = measured([1.0] * 6).metrics
+    assert every["end_to_end"].ci_low == pytest.approx(0.5407, abs=1e-4)
+    assert every["end_to_end"].ci_high == 1.0
+    assert (every["mrr"].value, every["mrr"].ci_low) == (1.0, None), (
+        "the range of an environment's own metric is unknown"
+    )
+    half = measured([1.0, 0.0] * 3).metrics["end_to_end"]
+    assert half.ci_low is not None
+    assert half.ci_high is not None
+    assert 0 < half.ci_low < half.value < half.ci_high < 1

@@ -146,6 +146,7 @@ UNKNOWN_METHODS: list[tuple[str, str]] = [
     ("proximal policy optimization", "ppo"),
     ("behavioral cloning", "bc"),
     ("Kahneman-Tversky", "kto"),
+    ("offline RL", "bc"),
 ]
 
 
@@ -300,6 +301,18 @@ def test_an_unknown_method_lists_all_and_the_one_that_serves_the_same_purpose(se
         start = next(spec for spec in CATALOG if spec.name == "start_training")
         with pytest.raises(InvalidInput, match=f"for the same purpose use '{method}'"):
             check(start, {"method": name, "model": "starter"})
+    with pytest.raises(InvalidInput, match="got 'prompt optimisation'; list_library") as unrelated:
+        plan_training(services, method="prompt optimisation")
+    assert "for the same purpose" not in str(unrelated.value), (
+        "half of its letters stand in 'proximal policy optimisation'"
+    )
+
+
+def test_a_method_may_be_written_in_capitals(services: Services) -> None:
+    assert plan_training(services, method="GRPO", environment=INVENTORY).method == "grpo"
+    assert plan_training(services, method="Evolve", environment=INVENTORY).method == "evolve"
+    start = next(spec for spec in CATALOG if spec.name == "start_training")
+    assert check(start, {"method": "DPO", "model": "starter"})["method"] == "dpo"
 
 
 def test_constraints_change_settings_and_given_settings_win(services: Services) -> None:

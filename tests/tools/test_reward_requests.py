@@ -189,6 +189,9 @@ def test_methods_that_learn_from_no_reward_refuse_one(tool: Caller) -> None:
     tool.register_dataset("mine", runs)
     found = tool(action="train", algorithm="sft", dataset="mine", reward="length", wait=False)
     assert (found["status"], found["code"]) == ("error", "no_reward")
+    taught = {"algorithm": "distill", "environment": INVENTORY, "hyperparameters": {"teacher": "starter"}}
+    found = tool(action="train", model_name="starter", reward="length", wait=False, **taught)
+    assert (found["code"], "dpo, evolve, grpo, ppo in an environment" in found["message"]) == ("no_reward", True)
 
 
 def said(text: str) -> dict[str, Any]:

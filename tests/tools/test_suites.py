@@ -21,7 +21,9 @@ from quintain.tools.evaluation.comparison import compare_agents
 from quintain.tools.evaluation.leaderboard import environment_leaderboard
 from quintain.tools.evaluation.rollouts import collect_rollouts, evaluate_agent
 from quintain.tools.evaluation.suites import default_suite
+from quintain.tools.jobs.figures import figure_of
 from quintain.tools.jobs.jobs import get_job
+from quintain.tools.jobs.record_reports import report_of
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.config_files import start_config
@@ -43,7 +45,7 @@ def benchmark(tool: Caller, environment: object, n_tasks: int = 3, agent: str = 
 
 
 @pytest.mark.usefixtures("jobs_in_process")
-def test_a_benchmark_is_exported_played_and_compared(tool: Caller) -> None:
+def test_a_benchmark_is_exported_played_and_compared(tool: Caller, services: Services) -> None:
     parts = {"quintain/inventory?difficulty=easy": 1, "quintain/math?difficulty=easy": 1}
     dataset = benchmark(tool, parts, n_tasks=2)
     asked = {"dataset_id": dataset, "split": "test", "max_turns": 4, "sampling": {"max_new_tokens": 4}}
@@ -52,6 +54,17 @@ def test_a_benchmark_is_exported_played_and_compared(tool: Caller) -> None:
     assert answers[1]["accuracy"] == 1.0
     compared = tool(action="compare", agents=["starter", "expert"])
     assert compared["comparisons"][0]["n_tasks"] == 2
+    titles = [figure_of(services, one)["title"] for one in (answers[0]["job_id"], compared["comparison_id"])]
+    assert titles[0] == "starter@1 on 2 tasks of bench, all"
+    assert "of quintain/benchmark?file=test.jsonl" in titles[1], "a picture that people share names no folder"
+    folder = str(services.settings.datasets_dir)
+    for one in (answers[0]["job_id"], compared["comparison_id"], "starter"):
+        assert folder not in str(report_of(services, one)[0])
+    named = tool(action="evaluate", agent="expert", environment="quintain/benchmark?file=bench")
+    assert (named["code"], "evaluate_agent(agent=..., dataset_id='bench')" in named["message"]) == (
+        "no_task_file",
+        True,
+    )
     leaked = tool(action="export", kind="sft", name="leak", filter={"job_id": answers[1]["job_id"]})
     assert (leaked["code"], "held_out" in leaked["message"]) == ("empty_dataset", True), leaked
     report = tool(action="status", job_id=answers[1]["job_id"])["result"]["report"]

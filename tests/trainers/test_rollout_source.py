@@ -136,6 +136,15 @@ def test_figures_are_those_of_the_newest_rollout() -> None:
     }
 
 
+def test_a_reason_to_skip_groups_is_zero_in_the_next_rollout_without_it() -> None:
+    collect = Playing([group("a", 1.0, 1.0)])
+    rollouts = source(collect, updates=1)
+    rollouts.step(0)
+    collect.groups = [group("a", 1.0, 0.0)]
+    rollouts.step(1)
+    assert (rollouts.metrics()["groups_skipped"], rollouts.metrics()["groups_skipped_no_variance"]) == (0.0, 0.0)
+
+
 def test_a_restored_source_goes_on_in_the_middle_of_an_iteration_without_playing_it_again() -> None:
     first = source(Playing())
     for step in range(5):

@@ -209,8 +209,7 @@ def _factory(name: str) -> Factory:
     entry = _BUILT_IN.get(name) or EXTENSIONS.find(name)
     if entry is None:
         known = ", ".join(environment_ids())
-        full = f"quintain/{name}"
-        near = f" (did you mean {full!r}?)" if full in environment_ids() else nearest(name, environment_ids())
+        near = _nearest(name)
         tasks = write_reference(Reference("quintain/tasks", {"file": clip(name) if Path(name).suffix else "PATH"}))
         raise NotFound(
             f"no environment is called {clip(name)!r}{near}; known here: {known}; for your own questions "
@@ -219,6 +218,21 @@ def _factory(name: str) -> Factory:
         )
     factory: Factory = load(entry)
     return factory
+
+
+def _nearest(name: str) -> str:
+    """Return which environment an unknown name may mean: by its spelling, or because its description has these words."""
+    full = f"quintain/{name}"
+    if near := f" (did you mean {full!r}?)" if full in environment_ids() else nearest(name, environment_ids()):
+        return near
+    words = _words(name.removeprefix("quintain/"))
+    described = [one for one, sentence in _descriptions().items() if words.strip() and words in _words(sentence)]
+    return f" (the description of {' and '.join(map(repr, described))} has the word)" if 0 < len(described) < 4 else ""
+
+
+def _words(text: str) -> str:
+    """Return the words of a text between spaces, so that one is found in another by whole words."""
+    return " ".join(["", *re.findall(r"[^\W_]+", text.casefold()), ""])
 
 
 def _checked(name: str, factory: Factory, options: Mapping[str, str]) -> dict[str, Any]:

@@ -9,6 +9,9 @@ from typing import Any
 from quintain.records.trajectory import OutcomeStatus, Trajectory
 from quintain.scoring.rules.references import reference_steps, steps_taken, target_tools
 
+SHARES = frozenset({"tool_selection_f1", "plan_success", "step_efficiency", "timing", "end_to_end"})
+"""The metrics of `reference_metrics`, each in 0..1. Those of environments can have any range."""
+
 _MAX_METRICS, _MAX_NAME_CHARS = 50, 100
 """Maximum number of metrics that an environment can return, and of characters in a name."""
 

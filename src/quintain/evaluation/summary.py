@@ -6,13 +6,15 @@ import hashlib
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, TypeVar
 
 from quintain.evaluation.episode_state import COST
+from quintain.evaluation.reference_metrics import SHARES
 from quintain.evaluation.statistics.success_rates import (
     estimate_over_k,
     mean_over_tasks,
+    mean_share,
     pass_at_k,
     pass_hat_k,
     rate_over_tasks,
@@ -143,11 +145,16 @@ def metric_estimates(results: Iterable[EpisodeResult]) -> dict[str, Estimate]:
     for result in results:
         for name, value in result.metrics.items():
             by_task[name][result.task_id].append(value)
-    return {
-        name: mean_over_tasks([math.fsum(values) / len(values) for values in tasks.values()])
-        for name, tasks in sorted(by_task.items())
-        if name != COST
-    }
+    return {name: _estimate(name, tasks.values()) for name, tasks in sorted(by_task.items()) if name != COST}
+
+
+def _estimate(name: str, tasks: Collection[Sequence[float]]) -> Estimate:
+    """Return the mean of a metric over tasks from the values of each; a share's interval lies in 0..1."""
+    values = [math.fsum(found) / len(found) for found in tasks]
+    if name not in SHARES:
+        return mean_over_tasks(values)
+    value, low, high = mean_share(values, sum(map(len, tasks)))
+    return Estimate(value=value, ci_low=low, ci_high=high, n=len(values))
 
 
 def _failures(results: Iterable[EpisodeResult]) -> dict[FailureKind, Failures]:

@@ -89,7 +89,7 @@ class Rate(Record):
 
 
 class Estimate(Record):
-    """A mean over tasks with its 95 % interval. Null bounds if there is only one task."""
+    """A mean over tasks with its 95 % interval. Null bounds where one task, or tasks of one value, show no spread."""
 
     value: float
     ci_low: float | None

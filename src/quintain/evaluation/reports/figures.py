@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import Any, Literal, NotRequired, TypedDict
 
+from quintain.environments.references import short_reference
 from quintain.records.evaluation import Comparison, PairedComparison
 from quintain.records.wording import counted
 
@@ -229,7 +230,7 @@ def forest_plot(comparison: Comparison) -> Figure:
         panels.append(_curves(comparison))
     agents = len(comparison.leaderboard)
     tasks = max((pair.n_tasks for pair in comparison.comparisons), default=0)
-    headline = f"{agents} agents on {counted(tasks, 'task')} of {comparison.environment}"
+    headline = f"{agents} agents on {counted(tasks, 'task')} of {short_reference(comparison.environment)}"
     return Figure(title=headline, subtitle=comparison.id, panels=panels)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
+from quintain.environments.references import short_reference
 from quintain.evaluation.reports.figures import Figure
 from quintain.evaluation.reports.standalone_page import standalone_page
 from quintain.records.evaluation import (
@@ -76,7 +77,7 @@ def evaluation_report(evaluation: Evaluation) -> Report:
         unit = "tasks" if found is None else "rows"
         lines = () if found is None else ("Each row counts once, however many tokens it has.",)
         sections.append(Section("Metrics", lines, Table(("metric", f"mean over {unit}, 95 % interval", unit), means)))
-    return Report(f"{evaluation.agent_id} in {evaluation.environment}", tuple(sections))
+    return Report(f"{evaluation.agent_id} in {short_reference(evaluation.environment)}", tuple(sections))
 
 
 def comparison_report(comparison: Comparison) -> Report:
@@ -101,7 +102,7 @@ def comparison_report(comparison: Comparison) -> Report:
         )
         table = Table(("agent", "id", "trained from", "dataset", "job"), origins)
         sections.append(Section("Lineage", table=table))
-    return Report(f"Comparison {comparison.id} in {comparison.environment}", tuple(sections))
+    return Report(f"Comparison {comparison.id} in {short_reference(comparison.environment)}", tuple(sections))
 
 
 def _curve_section(comparison: Comparison) -> Section:

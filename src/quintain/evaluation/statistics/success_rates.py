@@ -74,11 +74,11 @@ def mean_share(shares: Sequence[float], episodes: int) -> Interval:
 
 
 def mean_over_tasks(values: Sequence[float]) -> Estimate:
-    """Return the mean of one value per task, with its t interval."""
+    """Return the mean of one value per task, with its t interval; nulls where the values show no spread."""
     n = len(values)
     mean = math.fsum(values) / n
-    if n == 1:
-        return Estimate(value=mean, ci_low=None, ci_high=None, n=1)
+    if len(set(values)) == 1:
+        return Estimate(value=mean, ci_low=None, ci_high=None, n=n)
     from scipy.special import stdtrit
 
     half = float(stdtrit(n - 1, 0.975)) * math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n)

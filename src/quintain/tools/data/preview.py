@@ -29,7 +29,7 @@ from quintain.tools.jobs.next_steps import preview_again
 from quintain.tools.results import PreviewResult
 from quintain.tools.services import Services
 from quintain.tools.training.agents import require_weights, resolve_agent
-from quintain.tools.training.methods import learning_from, read_hyperparameters
+from quintain.tools.training.methods import learning_from, read_hyperparameters, require_method
 from quintain.tools.training.requests import AgentReference, training_source
 
 WAIT_S = 40.0
@@ -127,7 +127,7 @@ def preview_spec(
             "dataset of another kind",
             code="wrong_dataset_kind",
         )
-    chosen = method or learning_from(dataset.kind)[0]
+    chosen = require_method(method) if method else learning_from(dataset.kind)[0]
     if chosen == "retriever":
         raise InvalidInput(
             "a preview shows the turns that a model learns to write, and a retriever writes nothing; preview with `method='sft'` to "

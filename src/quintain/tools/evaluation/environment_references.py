@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, Field
@@ -22,6 +23,7 @@ from quintain.environments.references import (
 from quintain.environments.registry import PATH_OPTIONS, SANDBOX_ID, option_names, task_source
 from quintain.errors import InvalidInput, QuintainError, Refused
 from quintain.evaluation.games import players_of
+from quintain.next_step import Hint, call
 from quintain.records.protocols import TaskSource, tool_function
 from quintain.records.wording import clip, shown
 from quintain.sandbox.sandbox import IMAGE
@@ -166,7 +168,17 @@ def _usable(services: Services, reference: str, *, games: bool = False) -> str:
         for option in AGENT_OPTIONS.get(name, ())
         if options.get(option, BM25) != BM25
     }
-    if fixed := _files(services, options) | agents | _sandbox_options(services, name, options):
+    files = _files(services, options)
+    for option, file in files.items():
+        if not Path(file).exists() and find(services.store.datasets.get, options[option]) is not None:
+            raise InvalidInput(
+                Hint(
+                    f"expected a file of tasks for {name}, got the dataset {clip(options[option])!r}; a benchmark is played by ",
+                    call("evaluate_agent", agent=..., dataset_id=options[option]),
+                ),
+                code="no_task_file",
+            )
+    if fixed := files | agents | _sandbox_options(services, name, options):
         reference = write_reference(Reference(name, {**options, **fixed}))
     source = task_source(reference)
     if (players := players_of(source)) and not games:

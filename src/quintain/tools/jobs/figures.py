@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quintain.environments.references import short_reference
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.reports.figures import Bar, Figure, Line, Mark, Panel, forest_plot
 from quintain.next_step import Hint, call
@@ -166,7 +167,10 @@ def evaluation_figure(services: Services, evaluation: Evaluation, about: str = "
         kind = "environment" if evaluation.by_environment else "kind of task"
         panels.append(Panel(title=f"By {kind}{more}", ylabel="share", format="percent", bars=kinds))
     agent = evaluation.agent_id.removeprefix("agent:")
-    title = f"{agent} on {counted(evaluation.n_tasks, 'task')} of {evaluation.environment}, {evaluation.split.replace('_', '-')}"
+    place = short_reference(evaluation.environment)
+    if (dataset := evaluation.dataset_id) is not None:
+        place = services.store.datasets.names([dataset]).get(dataset, dataset)
+    title = f"{agent} on {counted(evaluation.n_tasks, 'task')} of {place}, {evaluation.split.replace('_', '-')}"
     return Figure(title=title, subtitle=", ".join(filter(None, (evaluation.id, about))), panels=panels)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePath
 
+from quintain.environments.references import short_reference
 from quintain.errors import InvalidInput, NotFound
 from quintain.evaluation.reports.figures import Figure
 from quintain.evaluation.reports.report import Report, Section, Table, comparison_report, evaluation_report
@@ -88,6 +89,8 @@ def job_report(services: Services, job: Job) -> Report:
         sections += _result_sections(services, job.result)
     request = {name: getattr(job.spec, name) for name in type(job.spec).model_fields if name not in _OWN_FOLDERS}
     config = request.pop("config", None)
+    if isinstance(environment := request.get("environment"), str):
+        request["environment"] = short_reference(environment)
     sections.append(Section("Request", table=_facts(request)))
     if isinstance(config, Record):
         sections.append(
@@ -135,7 +138,10 @@ def agent_report(services: Services, agent: Agent) -> Report:
         "created": known.created_at,
     }
     evaluations = services.store.evaluations.of_agent(agent.id or "")
-    rows = tuple((one.id, one.environment, one.split, _rate(one), str(one.rate.n), one.purpose) for one in evaluations)
+    rows = tuple(
+        (one.id, short_reference(one.environment), one.split, _rate(one), str(one.rate.n), one.purpose)
+        for one in evaluations
+    )
     header = ("evaluation", "environment", "split", "success, 95 % interval", "episodes", "purpose")
     sections = [Section("Agent", table=_facts(facts))]
     if rows:

@@ -8,7 +8,6 @@ import sys
 from quintain.endpoints.profiles import read_profiles
 from quintain.errors import InvalidInput
 from quintain.next_step import Hint, call
-from quintain.records.hyperparameters.methods import ONLINE_METHODS
 from quintain.records.labels.reward import JudgePart, RewardPart, RewardSpec, SandboxChoice
 from quintain.records.wording import clip
 from quintain.sandbox.sandbox import open_sandbox
@@ -28,6 +27,14 @@ _IMPORT_S = 60.0
 REWARDED = frozenset({"grpo", "ranking", "dpo", "orpo", "simpo", "bc"})
 """Methods that learn from the rewards or the order of a dataset's runs."""
 
+REWARDED_BY_ACTING = frozenset({"grpo", "dpo", "ppo", "evolve"})
+"""Methods that learn from the rewards of their own runs; distill learns from its teacher alone."""
+
+
+def learns_from_rewards(method: str, *, acts: bool) -> bool:
+    """Whether the rewards of runs change what a training learns, in an environment or on a dataset."""
+    return method in (REWARDED_BY_ACTING if acts else REWARDED)
+
 
 def training_reward(services: Services, method: str, reward: object, *, acts: bool) -> RewardSpec | None:
     """Return the reward of a training; None where none is named.
@@ -37,10 +44,10 @@ def training_reward(services: Services, method: str, reward: object, *, acts: bo
     """
     if reward is None:
         return None
-    if not acts and method not in REWARDED:
+    if not learns_from_rewards(method, acts=acts):
         raise InvalidInput(
             f"{method} does not learn from rewards, so `reward` would have no effect; leave it out, or use one of "
-            f"{', '.join(sorted(REWARDED))} on a dataset, or {', '.join(sorted(ONLINE_METHODS))} or evolve in an environment",
+            f"{', '.join(sorted(REWARDED))} on a dataset, or {', '.join(sorted(REWARDED_BY_ACTING))} in an environment",
             code="no_reward",
         )
     return reward_spec(services, reward)

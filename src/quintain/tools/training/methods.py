@@ -50,7 +50,7 @@ RELATED: dict[str, tuple[str, str]] = {
 _TITLES = {summary.partition(":")[0].lower().replace("-", " "): name for name, summary in METHODS.items()}
 """A method's name in words -> the method."""
 
-_NEAR_TITLE = 0.7
+_NEAR_TITLE = 0.85
 """Least likeness of a name in words, as of `difflib`, which spellings of both sides of the Atlantic have."""
 
 
@@ -209,10 +209,11 @@ def merge_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> d
 
 
 def require_method(method: str) -> str:
-    """Return the name if it is a method."""
-    if method != EVOLVE:
+    """Return the name of a method that may be written in capitals."""
+    name = method.strip().lower() if isinstance(method, str) else method
+    if name not in METHODS:
         _config_of(method)
-    return method
+    return name
 
 
 def _config_of(method: str) -> type[TrainingConfig]:

@@ -126,8 +126,8 @@ class RolloutSource:
         """Return the figures of the latest rollout.
 
         Success rate and turns are means over its episodes; episodes without a verdict are not in the rate. `new_tokens_per_s` is
-        sampled tokens divided by the seconds of collecting. Skipped groups are counted in total and by reason; `examples` counts
-        the groups, or pairs, of the others.
+        sampled tokens divided by the seconds of collecting. Skipped groups are counted in total and by each reason there was so
+        far; `examples` counts the groups, or pairs, of the others.
         """
         return dict(self._metrics)
 
@@ -187,7 +187,6 @@ class RolloutSource:
                 "groups_used": float(len(used)),
                 "examples": float(len(self._examples)),
                 "groups_skipped": float(skipped.total()),
-                # 0 for a reason of an earlier rollout alone: a job shows the newest value of each metric.
                 **{f"groups_skipped_{reason}": float(skipped[reason]) for reason in sorted(self.skipped)},
             }
         )

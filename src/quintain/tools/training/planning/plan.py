@@ -17,7 +17,7 @@ from quintain.records.jobs.plan import Blocker, Estimate, TrainingPlan
 from quintain.records.record import require_number
 from quintain.tools.data.row_references import stored_dataset
 from quintain.tools.evaluation.environment_references import Environments, players_in, usable_reference
-from quintain.tools.labels.rewards import REWARDED
+from quintain.tools.labels.rewards import learns_from_rewards
 from quintain.tools.services import Services
 from quintain.tools.training.agents import resolve_agent
 from quintain.tools.training.earlier_skills import earlier_skill
@@ -111,8 +111,8 @@ def plan_training(
     if is_game and chosen in CONFIGS and "self_play" in CONFIGS[chosen].model_fields and "self_play" not in asked:
         asked["self_play"] = {}
         reasons.append("A game needs an opponent: with self_play the agent meets itself and its earlier versions.")
-    learns_from_rewards = chosen in REWARDED or choice.environment is not None
-    reward = next((REWARDS[one] for one in purposes if one in REWARDS), None) if learns_from_rewards else None
+    learns = learns_from_rewards(chosen, acts=choice.environment is not None)
+    reward = next((REWARDS[one] for one in purposes if one in REWARDS), None) if learns else None
     device = look_at_device(memory_gb)
     return _planned(services, choice._replace(reward=reward), agent, model, asked, blockers, reasons, device)
 
