@@ -189,6 +189,9 @@ def test_methods_that_learn_from_no_reward_refuse_one(tool: Caller) -> None:
     tool.register_dataset("mine", runs)
     found = tool(action="train", algorithm="sft", dataset="mine", reward="length", wait=False)
     assert (found["status"], found["code"]) == ("error", "no_reward")
+    played = {"environment": INVENTORY, "hyperparameters": {"teacher": "starter"}}
+    found = tool(action="train", model_name="starter", algorithm="distill", **played, reward="length", wait=False)
+    assert (found["status"], found["code"]) == ("error", "no_reward"), "a teacher stands in its place"
 
 
 def said(text: str) -> dict[str, Any]:

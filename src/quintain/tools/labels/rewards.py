@@ -27,6 +27,8 @@ _IMPORT_S = 60.0
 
 REWARDED = frozenset({"grpo", "ranking", "dpo", "orpo", "simpo", "bc"})
 """Methods that learn from the rewards or the order of a dataset's runs."""
+_ACTING = sorted({*ONLINE_METHODS, "evolve"} - {"distill"})
+"""Methods that learn from the rewards of an environment; `distill` has a teacher in their place."""
 
 
 def training_reward(services: Services, method: str, reward: object, *, acts: bool) -> RewardSpec | None:
@@ -37,10 +39,10 @@ def training_reward(services: Services, method: str, reward: object, *, acts: bo
     """
     if reward is None:
         return None
-    if not acts and method not in REWARDED:
+    if method not in (_ACTING if acts else REWARDED):
         raise InvalidInput(
             f"{method} does not learn from rewards, so `reward` would have no effect; leave it out, or use one of "
-            f"{', '.join(sorted(REWARDED))} on a dataset, or {', '.join(sorted(ONLINE_METHODS))} or evolve in an environment",
+            f"{', '.join(sorted(REWARDED))} on a dataset, or {', '.join(_ACTING)} in an environment",
             code="no_reward",
         )
     return reward_spec(services, reward)
