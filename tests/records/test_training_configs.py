@@ -161,6 +161,7 @@ def test_a_switch_decides_about_the_settings_beside_it() -> None:
     assert read("grpo", {"use_vllm": False, **server, "beta": 0, "use_bias_correction_kl": True}) == GRPOConfig(beta=0)
     assert read("grpo", {"vllm_importance_sampling_cap": 2.0}).importance_cap == 2.0
     assert "`vllm_importance_sampling_mode` cannot be 'sequence_mask': give importance_cap" in fault("grpo", **server)
+    assert read("ppo", {"whiten_rewards": False}) == CONFIGS["ppo"](), "TRL's, which is not the whitening of advantages"
     assert "without use_kl_loss: the KL would be in the reward" in fault("grpo", init_kl_coef=0.01)
     assert read("grpo", {"sync_ref_model": False, **sync}) == GRPOConfig()
     assert "`sync_ref_model` cannot be True: the start model stays" in fault("grpo", sync_ref_model=True)
