@@ -21,6 +21,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dpo", {"reference_sync_steps": 8, "sharding": "full", "processes": 2}, "set sharding to 'none'"),
     ("dpo", {"reference_sync_steps": 8, "lora": {}}, "set reference_mixup to 1"),
     ("sft", {"use_lora_plus": True}, "give lora.b_rate_ratio"),
+    ("bc", {"chunk_overlap": 2}, "set chunk to true, or leave chunk_overlap out"),
     ("sft", {"frozen_layers": 1, "lora": {}}, "set frozen_layers to 0"),
     ("sft", {"frozen_layers": 1, "sharding": "full", "processes": 2}, "set sharding to 'none'"),
     ("sft", {"lora": {"init": "pissa"}, "quantization": "nf4"}, "set lora.init to 'default'"),

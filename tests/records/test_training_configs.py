@@ -37,6 +37,7 @@ MEANINGS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "quant_bits": ("sft", 8, {"quantization": "int8", "lora": LoraConfig()}),
     "global_batch_size": ("sft", 64, {"batch_size": 64}),
     "clip_grad_norm": ("sft", None, {"grad_clip": 0.0}),
+    "max_grad_norm": ("sft", None, {"grad_clip": 0.0}),
     "lr_scheduler": ("sft", "constant", {"schedule": "constant", "warmup_steps": 0}),
     "reference_policy_kl_penalty": ("dpo", 0.05, {"beta": 0.05}),
     "eps_clip": ("ppo", 0.3, {"clip_low": 0.3, "clip_high": 0.3}),
@@ -160,7 +161,12 @@ def test_a_switch_decides_about_the_settings_beside_it() -> None:
     assert read("grpo", {"use_vllm": False, **server, "beta": 0, "use_bias_correction_kl": True}) == GRPOConfig(beta=0)
     assert read("grpo", {"vllm_importance_sampling_cap": 2.0}).importance_cap == 2.0
     assert "`vllm_importance_sampling_mode` cannot be 'sequence_mask': give importance_cap" in fault("grpo", **server)
-    assert "`ref_model_mixup_alpha` cannot be 0.6" in fault("grpo", sync_ref_model=True)
+    assert read("ppo", {"whiten_rewards": False}) == CONFIGS["ppo"](), "TRL's, which is not the whitening of advantages"
+    assert "without use_kl_loss: the KL would be in the reward" in fault("grpo", init_kl_coef=0.01)
+    assert read("grpo", {"sync_ref_model": False, **sync}) == GRPOConfig()
+    assert "`sync_ref_model` cannot be True: the start model stays" in fault("grpo", sync_ref_model=True)
+    assert "`shuffle_dataset` cannot be false: examples come in a new order" in fault("grpo", shuffle_dataset=False)
+    assert read("sft", {"shuffle_dataset": False}) == SFTConfig(), "TRL's default there, whose rows are shuffled too"
     off = {"use_lora": True, "lora_dropout": 0.05, "disable_dropout": True}
     assert read("dpo", off).lora == LoraConfig()
 

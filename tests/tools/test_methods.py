@@ -495,7 +495,9 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], list[str]]] = [
     ({"ratio": 1.5}, ["ratio", "less than or equal to 1"]),
     ({"select": "best"}, ["select", "expected one of top_k, threshold, rejection"]),
     ({"training": {"gamma": 1}}, ["in `training`", "hyperparameters.gamma", "fields of sft"]),
-    ({"train": "dpo", "training": {"rollouts": 3}}, ["rollouts would have no effect"]),
+    ({"train": "dpo", "training": {"rollouts": 3}}, ["no rollouts, got 3", "set tasks_per_iteration"]),
+    ({"train": "grpo", "training": {"rollouts": 9}}, ["no rollouts, got 9", "set tasks_per_iteration"]),
+    ({"train": "dpo", "training": {"pairs": "all_pairs"}}, ["pairs would have no effect"]),
     ({"training": {"replay": {}}}, ["replay", "accumulate"]),
     ({"train": "dpo", "attempts": 1}, ["train 'dpo'", "raise attempts"]),
     ({"temperature": 0}, ["makes all attempts equal"]),
@@ -527,6 +529,19 @@ def test_settings_that_are_wrong_or_without_effect_are_told_what_would_do(waitin
         message = error_of(start, waiting, **given).message
         assert [word for word in words if word not in message] == [], message
     assert waiting.store.jobs.page().items == ()
+
+
+def test_an_evolution_tells_which_settings_of_its_trainings_have_no_effect(waiting: Services) -> None:
+    for given, words in (
+        (
+            {"train": "grpo", "training": {"top_p": 0.9}},
+            "top_p has no effect on a dataset; leave it out: the evolution",
+        ),
+        ({"training": {"early_stopping_patience": 2}}, "early_stopping_patience has no effect; leave it out"),
+        ({"train": "ppo", "training": {"epochs": 2}}, "epochs has no effect in an environment; leave it out"),
+    ):
+        warnings = start(waiting, **given).warnings
+        assert [one for one in warnings if words in one], warnings
 
 
 def test_an_evolution_needs_an_environment_and_takes_no_dataset(waiting: Services) -> None:

@@ -86,6 +86,12 @@ def test_settings_that_contradict_each_other_are_told(services: Services) -> Non
     for method, source, settings, words in (
         ("grpo", acting, {"refresh_every_steps": 2}, "reward_model is null"),
         ("grpo", acting, {"reward_model": "judge", "alpha": 0, "beta": 0}, "no run would earn"),
+        (
+            "grpo",
+            {"dataset_id": "some-grpo"},
+            {"reward_model": "judge", "refresh_every_steps": 2},
+            "refresh_every_steps would have no effect on a dataset",
+        ),
         ("reward", on_rows, {"kl_stop": 1}, "writes nothing"),
         ("reward", on_rows, {"sample_every_steps": 1}, "writes nothing"),
         ("reward", on_rows, {"heads": ["kind"]}, "values of kind, as heads asks, got none; name others"),

@@ -119,8 +119,9 @@ def test_grpo_on_stored_groups_raises_what_was_rewarded(model_folder: Path, tmp_
     """In the form that divides by the tokens of the longest run, which the job counts."""
     before = margin_of(model_folder, tmp_path / "before")
     job = spec(model_folder, tmp_path / "out", "grpo", epochs=1, loss="dr_grpo", **FAST)
-    run(job, tmp_path / "job", rows_for("grpo", 4))
+    report, _ = run(job, tmp_path / "job", rows_for("grpo", 4), validation=rows_for("grpo", 5)[4:])
     assert margin_of(tmp_path / "out", tmp_path / "after") > before
+    assert report.best_step == 2, "where no log-prob is recorded, validation takes those of the start model"
 
 
 # A linear loss, mismatched runs, a value head, and members that may be apart; `test_losses` splits the losses of all.
@@ -241,6 +242,8 @@ def test_a_run_without_log_probs_leaves_the_ratios_of_the_others_alone_and_a_cap
     assert metric(capped, "grad_norm") != metric(plain, "grad_norm")
     report, _ = first_step("unknown", rows_for("grpo", 2), importance_cap=2.0)
     assert [note for note in report.warnings if "importance_cap has no effect" in note]
+    report, _ = first_step("clipped", rows_for("grpo", 2), clip_low=0.1, delta=4.0)
+    assert [note for note in report.warnings if "clip_low and delta have no effect; leave them out" in note]
 
 
 def test_replayed_examples_that_are_too_long_are_left_out_with_a_warning(model_folder: Path, tmp_path: Path) -> None:

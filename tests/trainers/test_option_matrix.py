@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -49,6 +50,8 @@ OPTIONS: dict[str, Option] = {
     "ld_alpha": Option({"ld_alpha": 0.5}, DPO),
     "wpo": Option({"policy_weighting": True}, DPO),
     "tr_dpo": Option({"reference_sync_steps": 2}, accepts=DPO),  # another reference, used alike
+    "reference_mixup": Option({"reference_mixup": 0.5}, accepts=DPO, beside={"reference_sync_steps": 2}),
+    "reference_free": Option({"reference_free": True}, DPO),
     **{name: Option({"loss": name}, GRPO) for name in ("grpo", "gspo", "cispo", "sapo", "luspo", "vespo")},
     "dr_grpo": Option({"loss": "dr_grpo", "max_tokens": 9}, GRPO),
     "kl_coefficient": Option({"kl_coefficient": 0.1}, GRPO, accepts=GRPO | {"ppo"}),  # of PPO it changes the reward
@@ -56,7 +59,9 @@ OPTIONS: dict[str, Option] = {
     "scale by batch": Option({"scale_rewards": "batch"}, GRPO),
     "importance correction": Option({"importance_cap": 2.0}, accepts=GRPO),  # these four change the examples
     "masked runs": Option({"mask_truncated": True}, accepts=GRPO),
-    "overlong penalty": Option({"overlong_tokens": 8}, accepts=GRPO),
+    "overlong penalty": Option(
+        {"overlong_buffer": 2, "overlong_penalty": 0.5}, accepts=GRPO, beside={"overlong_tokens": 8}
+    ),
     "unscaled": Option({"scale_rewards": "none"}, accepts=GRPO),
     "dft": Option({"loss": "dft"}, frozenset({"sft", "bc"})),
     "neftune": Option({"neftune_alpha": 5.0}, accepts=frozenset({"sft", "bc"})),
@@ -133,6 +138,17 @@ def test_an_option_changes_the_losses_that_it_is_for_and_no_other(name: str) -> 
             changed.add(method)
     assert changed == option.changes
     assert allowed == (option.accepts or changed)
+
+
+def test_every_option_of_the_catalogue_is_among_them() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "training-options.md").read_text("utf-8")
+    cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    catalogue = {name for cell in cells for name in re.findall(r"`(\S+?)[`:]", cell)} - {"loss", "sigmoid"}
+    groups = [{**option.settings, **option.beside} for option in OPTIONS.values()]
+    tried = {name for group in groups for name in group} | {str(group.get("loss")) for group in groups}
+    tried |= {f"lora.{name}" for group in groups for name in group.get("lora", {})}
+    assert len(catalogue) > 25
+    assert catalogue - tried == set()
 
 
 def test_every_metric_of_a_loss_is_explained() -> None:

@@ -46,7 +46,7 @@ from quintain.trainers.reference_log_probs import References
 from quintain.trainers.rendering.renderer import Renderer
 from quintain.trainers.rollouts.advantages import rollout_stage
 from quintain.trainers.rollouts.reward_model_term import RewardModelTerm
-from quintain.trainers.rollouts.sampler_correction import with_importance_weights
+from quintain.trainers.rollouts.sampler_correction import with_importance_weights, with_old_logprobs
 from quintain.trainers.rollouts.source import RolloutSource
 from quintain.trainers.teachers import Teacher, cached_with_teacher, with_advantages
 
@@ -208,6 +208,10 @@ class RunSetup:
         )
         identity = run_identity(spec, self.ready.weight_samples, training)
         training, held_out = (self.corrected(examples) for examples in (training, held_out))
+        if isinstance(
+            config, GRPOConfig
+        ):  # else every ratio of a validation would be 1 where they are unknown, and no step the best
+            held_out = with_old_logprobs(held_out, self.engine, config.batch_tokens, self.passes)
         if objective.needs_reference:
             held_out = references.with_logprobs(held_out)
         if objective.needs_reference and not references.follows:

@@ -24,11 +24,11 @@ from quintain.trainers.loop.report import (
     TrainingReport,
     above_limit,
     end_warnings,
+    idle_options,
     label_warnings,
     left_out,
     nothing_supervised,
     report_of,
-    unknown_sampler,
     without_validation,
 )
 from quintain.trainers.models.loading import LoadedModel, save_model
@@ -123,7 +123,7 @@ def _train(training: Training, reporter: Reporter, collect: Collect | None, grou
     warnings = [*start.warnings(), *left_out(dataset, len(data.train), spec.config, length), *selection.notes]
     warnings += left_out(held_out, len(data.validation), spec.config, length, "validation")
     warnings += label_warnings(spec.config, dataset.examples, held_out.examples)
-    warnings += unknown_sampler(spec.config, dataset.examples)
+    warnings += idle_options(spec.config, dataset.examples)
     warnings += [] if held_out.examples else without_validation(spec.config, online=collect is not None)
     for warning in warnings:
         reporter.warn("training", warning)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,17 +80,22 @@ _OF_LLAMA_FACTORY = "finetuning_type"
 """Name of its files, which take twice the rank where they state no `lora_alpha`."""
 
 
-def with_switches(values: Mapping[str, Any]) -> dict[str, Any]:
+def with_switches(values: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
     """Return settings without those that a switch beside them robs of their effect, and with the defaults of what is on.
 
-    A default is left out where the setting has a value by another name.
+    A default is left out where the setting has a value by another name, or the method does not have it.
     """
     result = dict(values)
     for switch in SWITCHES:
         if switch.name in values and values[switch.name] == switch.value:
             kept = {name: value for name, value in result.items() if name not in switch.without_effect}
-            stated = {RENAMED.get(name, (name,)) for name, value in kept.items() if value is not None}
-            defaults = {name: value for name, value in switch.defaults.items() if RENAMED[name] not in stated}
+            others = {name: value for name, value in kept.items() if name != switch.name and value is not None}
+            stated = {RENAMED.get(name, (name,)) for name in others}
+            defaults = {
+                name: value
+                for name, value in switch.defaults.items()
+                if RENAMED[name] not in stated and RENAMED[name][0].partition(".")[0] in fields
+            }
             result = {**defaults, **kept}
     rank = result.get("lora_rank")
     if _OF_LLAMA_FACTORY in result and result.get("lora_alpha") is None and isinstance(rank, int):

@@ -63,6 +63,14 @@ class SFTConfig(TrainingConfig):
     coreset: CoresetConfig | None = Field(default=None, description="Null: off.")
     replay: ReplayConfig | None = Field(default=None, description="Null: off.")
 
+    def conflicts(self) -> Iterator[str]:
+        """See `Settings`."""
+        yield from super().conflicts()
+        if not self.chunk:
+            yield from self.without_effect(
+                ("chunk_overlap",), "chunk is false, so that nothing is split; set chunk to true"
+            )
+
 
 class BCConfig(SFTConfig):
     """Behaviour cloning, filtered by reward and weighted by softmax(reward / temperature)."""

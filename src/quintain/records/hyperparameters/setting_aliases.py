@@ -36,6 +36,7 @@ from quintain.records.hyperparameters.setting_switches import (
     SINKS,
     added_sinks,
     chosen_formats,
+    require_new_order,
     with_bound_of_cispo,
     with_place_of_kl,
     with_ratio_of_sequences,
@@ -100,7 +101,8 @@ VALUES: dict[str, dict[Any, Any]] = {
     },
     **{name: {True: "dft", False: None} for name in ("use_dft_loss", "enable_dft_loss")},
     "dpo_loss_type": {"dpo": "sigmoid", "dpo_norm": "sigmoid_norm"},
-    "clip_grad_norm": {None: 0.0},
+    **{name: {None: 0.0} for name in ("clip_grad_norm", "max_grad_norm")},
+    "sync_ref_model": {True: None, False: None},
     "mixed_precision": {"no": "fp32"},
     "checkpointing_steps": {"epoch": None},
     "loss_agg_mode": {"token-mean": "dapo", "seq-mean-token-mean": "grpo", "seq-mean-token-sum-norm": "dr_grpo"},
@@ -141,7 +143,7 @@ def canonical(values: Mapping[str, Any], fields: Collection[str]) -> dict[str, A
         InvalidInput: two names of one setting disagree, or a name asks for a feature that does not exist here.
     """
     resolved: dict[str, tuple[str, Any]] = {}
-    for path, name, value in _translated(with_switches(values), fields):
+    for path, name, value in _translated(with_switches(values, fields), fields):
         known = resolved.setdefault(path, (name, value))
         if not _alike(known[1], value):
             both = f"{shown(known[1])} and {shown(value)}"
@@ -166,6 +168,7 @@ def _translated(values: Mapping[str, Any], fields: Collection[str]) -> Iterator[
     for name in values:
         _require_text(name)
     values = _nested(_without_others(values), {*fields, *GROUPS, *COMPONENTS, *RENAMED})
+    require_new_order(values, fields)
     values = with_place_of_kl(with_ratio_of_sequences(values), fields)
     fixed = {name for name in FIXED if _setting_of(fields, name) is None}
     _refuse(values, fixed, fields)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from quintain.errors import InvalidInput
-from quintain.records.hyperparameters.foreign_settings import RENAMED
+from quintain.records.hyperparameters.foreign_settings import FIXED, RENAMED
 from quintain.records.wording import shown
 
 PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "use_bf16": "bf16", "use_fp16": "fp16"}
@@ -94,17 +94,24 @@ def with_bound_of_cispo(values: Mapping[str, Any]) -> dict[str, Any]:
 
 _KL = "kl_coefficient"
 _LOSS_KL = ("use_kl_loss", "kl_loss_coef")
+_REWARD_KL = "init_kl_coef"
 
 
 def with_place_of_kl(values: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
     """Return the settings of PPO, whose KL is in the reward, without the switch of verl that puts it there, or leaves it out.
 
-    verl has the KL in the loss, in the reward, in both or in neither, and in neither by default.
+    verl has the KL in the loss, in the reward, in both or in neither, and in neither by default. OpenRLHF has it in the reward, and
+    with `use_kl_loss` in the loss.
 
     Raises:
-        InvalidInput: the KL is to be in the loss.
+        InvalidInput: the KL is to be in the loss, or outside of PPO in the reward.
     """
     if "kl_target" not in fields:  # of PPO alone
+        if _KL in fields and values.get(_REWARD_KL) and not values.get(_LOSS_KL[0]):
+            raise InvalidInput(
+                f"`{_REWARD_KL}` cannot be {shown(values[_REWARD_KL])} without use_kl_loss: the KL would be in the reward, and here it is "
+                "in the loss; give kl_coefficient, its weight there, or train by ppo"
+            )
         return dict(values)
     for name in _LOSS_KL:
         if values.get(name):
@@ -116,3 +123,16 @@ def with_place_of_kl(values: Mapping[str, Any], fields: Collection[str]) -> dict
     if values.get("use_kl_in_reward") is not False:
         return rest
     return {name: value for name, value in rest.items() if RENAMED.get(name) != (_KL,) and name != _KL} | {_KL: 0.0}
+
+
+_SHUFFLE = "shuffle_dataset"
+
+
+def require_new_order(values: Mapping[str, Any], fields: Collection[str]) -> None:
+    """Refuse to keep the order of the rows, as TRL does in GRPO; in its SFT the same value is the default, and rows are shuffled too.
+
+    Raises:
+        InvalidInput: the rows are to keep their order.
+    """
+    if "scale_rewards" in fields and values.get(_SHUFFLE) is False:
+        raise InvalidInput(f"`{_SHUFFLE}` cannot be false: {FIXED['shuffle'].remedy}")

@@ -109,6 +109,8 @@ def check_evolution(settings: Mapping[str, Any]) -> tuple[EvolveConfig, Training
     config = _validated(EVOLVE, EvolveConfig, settings)
     try:
         given = canonical_settings(config.train, config.training)
+        if config.train in ONLINE_METHODS:
+            _require_own(given)
         training = check_settings(config.train, given if config.explores else _playing(config, given))
     except InvalidInput as error:
         raise InvalidInput(f"in `training`: {error.message}", code=error.code) from None
@@ -118,16 +120,20 @@ def check_evolution(settings: Mapping[str, Any]) -> tuple[EvolveConfig, Training
 _PLAYED = {"rollouts": "tasks_per_iteration", "group_size": "attempts"} | {
     name: name for name in ("temperature", "max_turns", "actors")
 }
-"""Setting of a training that plays -> the setting of the evolution that decides it."""
+"""Setting of a method that can play -> the setting of the evolution that decides it."""
 
 
-def _playing(config: EvolveConfig, training: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a training that plays the tasks of a round itself, in rollouts of `tasks_per_step`."""
+def _require_own(training: Mapping[str, Any]) -> None:
+    """Refuse settings of a training that the evolution decides."""
     for name, decides in _PLAYED.items():
         if name in training:
             raise InvalidInput(
                 f"expected no {name}, got {shown(training[name])}; set {decides} of the evolution, which decides it"
             )
+
+
+def _playing(config: EvolveConfig, training: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a training that plays the tasks of a round itself, in rollouts of `tasks_per_step`."""
     for name in ("sampler", "self_play"):
         if training.get(name) is not None:
             raise InvalidInput(f"expected no {name}, got {shown(training[name])}; train once by ppo with it instead")

@@ -50,6 +50,8 @@ _ONLINE_ONLY = {
     "instead",
     "constraint": "constraint would have no effect: its multiplier follows the costs of runs that the agent plays; leave it out, "
     "or give `environment` instead of the dataset",
+    "refresh_every_steps": "refresh_every_steps would have no effect on a dataset, which has no newest outcomes; leave it out, or give "
+    "`environment` instead",
     "kl_stop": "kl_stop would have no effect on a dataset: a KL divergence is estimated on what the model samples while it learns; "
     "leave it out and give early_stopping_patience, or give `environment` instead of the dataset",
 }
@@ -153,9 +155,9 @@ def _with_quantization(config: TrainingConfig, agent: Agent) -> TrainingConfig:
 def require_effect(config: TrainingConfig, environment: str | None) -> None:
     """Refuse settings that have no effect on a dataset, or in an environment, and a game without self-play.
 
-    Without effect on a dataset are self-play, a sampler, a constraint, `kl_stop`, and the online settings of dpo and distill; in
-    an environment, distill's `teacher_top_k`. GRPO's online settings are accepted on a dataset, and `epochs` and `batch_size` in
-    an environment, because config files share them.
+    Without effect on a dataset are those of `_ONLINE_ONLY` and the online settings of dpo and distill; in an environment, distill's
+    `teacher_top_k`. GRPO's online settings are accepted on a dataset, and `epochs` and `batch_size` in an environment, because
+    config files share them.
 
     Args:
         config: The settings.

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from quintain.errors import TrainingFailed
-from quintain.records.hyperparameters.methods import GRPOConfig, KTOConfig, PPOConfig, TrainingConfig
+from quintain.records.hyperparameters.methods import GRPOConfig, KTOConfig, PPOConfig, RewardConfig, TrainingConfig
 from quintain.records.record import Record
 from quintain.trainers.data.example_batch import reasons, remedies_for
 from quintain.trainers.data.example_selection import Selection
@@ -151,12 +151,22 @@ def label_warnings(config: TrainingConfig, examples: Sequence[Example], held_out
     return sentences
 
 
-def unknown_sampler(config: TrainingConfig, examples: Sequence[Example]) -> list[str]:
-    """Return a warning about `importance_cap` where no log-prob of the sampler is known, so that every weight is 1."""
-    corrected = isinstance(config, GRPOConfig) and config.importance_cap is not None and examples
-    if not corrected or any(row.old_logprob is not None for example in examples for row in example.rows):
-        return []
-    return ["no run has log-probs of the agent that wrote it, so importance_cap has no effect; leave it out"]
+def idle_options(config: TrainingConfig, examples: Sequence[Example]) -> list[str]:
+    """Return warnings about options without effect on these examples, which lack what the options weigh."""
+    idle: dict[str, list[str]] = {}
+    if isinstance(config, GRPOConfig) and not any(row.old_logprob is not None for e in examples for row in e.rows):
+        ratios = ("importance_cap",) if config.importance_cap is not None else ("clip_low", "clip_high", "delta")
+        idle["no run has log-probs of the agent that wrote it"] = [name for name in ratios if config.is_changed(name)]
+    if isinstance(config, RewardConfig):
+        if not any(example.value[0] for example in examples):
+            idle["no pair has a margin"] = ["margin_weight"] if config.margin_weight else []
+        if not config.heads:
+            idle["no run has parts of a reward"] = ["parts_weight"] if config.is_changed("parts_weight") else []
+    return [
+        f"{why}, so {' and '.join(names)} {'have' if len(names) > 1 else 'has'} no effect; leave {'them' if len(names) > 1 else 'it'} out"
+        for why, names in idle.items()
+        if examples and names
+    ]
 
 
 def without_validation(config: TrainingConfig, *, online: bool) -> list[str]:

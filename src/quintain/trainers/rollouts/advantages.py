@@ -24,6 +24,7 @@ from quintain.trainers.losses.advantage_estimation import (
 )
 from quintain.trainers.rollouts.constraint import ConstrainedGroups, Constraint, constrained_advantages
 from quintain.trainers.rollouts.role_baselines import RoleBaselines
+from quintain.trainers.rollouts.sampler_correction import with_old_logprobs
 from quintain.trainers.rollouts.source import RolloutStage
 
 Array = NDArray[np.float64]
@@ -125,7 +126,7 @@ class RolloutAdvantages:
         `explained_variance` 1 - var(return - value) / var(return) over the actions.
         """
         observed = self._constraint.observe(groups) if self._constraint else {}
-        examples = self._with_old_logprobs(examples)
+        examples = with_old_logprobs(examples, self._engine, self._config.batch_tokens, self._passes)
         if not examples:
             return [], observed
         values = self._scored(examples, self._engine.values) if self._config.has_critic else {}
@@ -156,15 +157,6 @@ class RolloutAdvantages:
         self.kl_coefficient = state["kl_coefficient"]
         if self._constraint:
             self._constraint.restore(state)
-
-    def _with_old_logprobs(self, examples: Sequence[Example]) -> list[Example]:
-        """Return the examples with log-probs of the live model where none were recorded."""
-        unknown = [e for e in examples if not all(_is_known(row) for row in e.rows)]
-        logprobs = self._scored(unknown, lambda rows: self._engine.logprobs(rows).logprobs)
-        return [
-            replace(e, rows=tuple(_with_unknown(r, logprobs[r]) if r in logprobs else r for r in e.rows))
-            for e in examples
-        ]
 
     def _scored(
         self, examples: Sequence[Example], score: Callable[[Sequence[TokenRow]], torch.Tensor]
@@ -219,13 +211,3 @@ def rollout_stage(config: OnlineConfig, engine: Engine, passes: SharedPasses = O
     if isinstance(config, GRPOConfig) and config.self_play is not None and config.by_role:
         return RoleBaselines(config.self_play.baseline_decay)
     return None
-
-
-def _is_known(row: TokenRow) -> bool:
-    return row.old_logprob is not None and bool(np.isfinite(row.old_logprob[row.places]).all())
-
-
-def _with_unknown(row: TokenRow, logprobs: Array) -> TokenRow:
-    """Return the row with these log-probs [n] where the old ones are unknown."""
-    old = np.full(row.n_supervised, np.nan) if row.old_logprob is None else row.old_logprob[row.places]
-    return row.with_supervised("old_logprob", np.where(np.isfinite(old), old, logprobs))

@@ -1,16 +1,40 @@
-"""Importance correction where another program, or an older model, sampled the runs than the one that trains."""
+"""Log-probs of the policy that sampled the runs, where they are unknown or those of another program or an older model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quintain.trainers.data.streams import Example, TokenRow
 from quintain.trainers.distributed.passes import OWN_PASSES, SharedPasses
 from quintain.trainers.engine.forward import Engine
 from quintain.trainers.reference_log_probs import with_reference
+
+
+def with_old_logprobs(
+    examples: Sequence[Example], engine: Engine, batch_tokens: int, passes: SharedPasses = OWN_PASSES
+) -> list[Example]:
+    """Return the examples with log-probs of the engine's current model where none were recorded."""
+    unknown = [e for e in examples if not all(_is_known(row) for row in e.rows)]
+    found = passes.score(engine, unknown, batch_tokens, lambda rows: engine.logprobs(rows).logprobs.float())
+    return [
+        replace(e, rows=tuple(_with_unknown(row, found[row]) if row in found else row for row in e.rows))
+        for e in examples
+    ]
+
+
+def _is_known(row: TokenRow) -> bool:
+    return row.old_logprob is not None and bool(np.isfinite(row.old_logprob[row.places]).all())
+
+
+def _with_unknown(row: TokenRow, logprobs: NDArray[Any]) -> TokenRow:
+    """Return the row with these log-probs [n] where the old ones are unknown."""
+    old = np.full(row.n_supervised, np.nan) if row.old_logprob is None else row.old_logprob[row.places]
+    return row.with_supervised("old_logprob", np.where(np.isfinite(old), old, logprobs))
 
 
 def with_importance_weights(

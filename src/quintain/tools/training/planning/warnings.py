@@ -45,6 +45,8 @@ from quintain.tools.training.planning.settings import (
 )
 from quintain.tools.training.planning.unknown_outcomes import scoring_note
 
+_EVOLVED = Hint("leave it out: the evolution has its own settings of what is played, and patience ends it")
+
 
 def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hint, ...]:
     """Return the notes of the export, and what `plan_training` would call a blocker of a training that can be started."""
@@ -55,6 +57,8 @@ def start_warnings(services: Services, spec: TrainSpec | EvolveSpec) -> tuple[Hi
     asked = EstimateRequest(EVOLVE, spec.training, spec.agent, spec.environment, None, None, model, device, None)
     blockers = [] if _pays_failures(spec.reward) else never_succeeds(services, EVOLVE, spec.agent, spec.environment)
     blockers += shortages(size_estimate(services, asked))
+    idle = [*idle_settings(spec.training, acts=not spec.config.explores), *_unvalidated(spec.training, None)]
+    blockers += [one.model_copy(update={"remedy": _EVOLVED}) for one in idle]
     return (*notes, *_hints(blockers), *settings_warnings([spec.training], spec.agent))
 
 
