@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from quintain.errors import QuintainError, Unavailable
+from quintain.errors import QuintainError, Unavailable, explained, is_without_room
 from quintain.jobs import processes
 from quintain.jobs.devices import VARIABLE as DEVICES_VARIABLE
 from quintain.jobs.devices import devices_needed, widest_training
@@ -172,7 +172,7 @@ class Starter:
             further: Whether the job may have one attempt more for it.
 
         Raises:
-            Unavailable: The launcher's back end does not answer. The job is queued again.
+            Unavailable: The launcher's back end does not answer, or the disk is full. The job is queued again.
         """
         from quintain.store.jobs import SlotLimit  # the processes of a training read launch files, and open no store
 
@@ -198,10 +198,11 @@ class Starter:
             if not begun:
                 return False
             self.launchers(launch.launcher).start(self._attempt(directory, job, launch))
-        except Unavailable as error:
-            self.store.jobs.put_back(job.id, attempt, attempt - 1, self.clock(), f"{error.code}: {error.message}")
-            raise
         except (OSError, QuintainError) as error:
+            cause = explained(error) if is_without_room(error) else error
+            if isinstance(cause, Unavailable):
+                self.store.jobs.put_back(job.id, attempt, attempt - 1, self.clock(), f"{cause.code}: {cause.message}")
+                raise cause from None
             if not directory.has_begun(attempt):  # otherwise the shim died later, and the next reconcile handles it
                 self._end_early(directory, attempt, job.id, error)
         finally:

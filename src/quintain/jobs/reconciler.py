@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
+from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable, explained, is_without_room
 from quintain.jobs import processes
 from quintain.jobs.devices import assign_devices, detect_devices, devices_needed, widest_training
 from quintain.jobs.directory import JobDirectory
@@ -297,6 +297,8 @@ class Reconciler:
             try:
                 ending = self._ending(job, directory, attempt, launcher, liveness)
             except OSError as error:
+                if is_without_room(error):
+                    raise explained(error) from error
                 ending = ExitStatus(JobStatus.INTERRUPTED, error=directory_error(error))
             if ending.status is not None:
                 return self._finish(job, ending)
