@@ -178,7 +178,7 @@ class Starter:
 
         directory = JobDirectory(self.options.jobs_dir / job.id)
         try:
-            directory.prepare(job)
+            is_new = directory.prepare(job)
             launch = self._launch(directory, job, lock, attempt, devices)
             text = launch.model_dump_json(exclude={"options": {"cluster": {"ray_address"}}})  # it may have a password
             write_atomically(directory.launch, text.encode())
@@ -194,6 +194,7 @@ class Starter:
                 slots=limit,
                 note=note,
                 max_attempts=job.max_attempts + further,
+                is_new=is_new,
             )
             if not begun:
                 return False
