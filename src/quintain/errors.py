@@ -125,6 +125,11 @@ def is_refused_by_disk(error: Exception) -> bool:
     return error.errno in _FULL | {errno.ENOLCK} or (error.errno in _FORBIDDEN and error.filename is not None)
 
 
+def is_without_room(error: Exception) -> bool:
+    """Whether a full disk or quota refused a write, which succeeds once there is room."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
 def explained(error: Exception) -> Exception:
     """Return the error of a disk that refuses a file as one with its remedy, any other as it is."""
     if not isinstance(error, OSError) or not is_refused_by_disk(error):

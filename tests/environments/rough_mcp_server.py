@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ["echo", "slow", "hang", "die", "flood", "chatter", "ask", "change", "refuse", "break_schema", "nul"]
-NAMES += ["get_square", "get_missing", "keep", "recall", "pester"]
+NAMES += ["get_square", "get_missing", "keep", "recall", "pester", "slow_pattern"]
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+PATTERN = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^(a+)+$"}}}
 
 
 def say(message: dict[str, Any]) -> None:
@@ -30,7 +32,8 @@ def text(request: dict[str, Any], said: str) -> None:
 def tool(name: str) -> dict[str, Any]:
     schema = NUMBER if name.startswith("get_") else {"type": "object", "properties": {}}
     about: dict[str, Any] = {"name": name, "inputSchema": schema}
-    return about | ({"outputSchema": NUMBER} if name == "break_schema" else {})
+    declared = {"break_schema": NUMBER, "slow_pattern": PATTERN}
+    return about | ({"outputSchema": declared[name]} if name in declared else {})
 
 
 def pages(request: dict[str, Any]) -> None:
@@ -73,6 +76,8 @@ def call(request: dict[str, Any]) -> None:
             say({"id": request["id"], "error": {"code": -32602, "message": "no such thing"}})
         case "break_schema":
             answer(request, {"content": [], "structuredContent": {"n": "many"}})
+        case "slow_pattern":
+            answer(request, {"content": [], "structuredContent": {"n": "a" * 40 + "!"}})
         case "get_square":
             text(request, str(request["params"]["arguments"]["n"] ** 2))
         case "get_missing":

@@ -51,7 +51,7 @@ def test_what_a_server_may_do_without_ending_the_episode(playing) -> None:
     """All pages of its tools are the action space. Faults of a call are observations, and the server lives on."""
     environment = playing(timeout_s=1.5)
     assert [tool["function"]["name"] for tool in environment.tools][:5] == ["echo", "slow", "hang", "die", "flood"]
-    assert len(environment.tools) == 16
+    assert len(environment.tools) == 17
     for action, message in (
         (Action(tool="echo", raw_args="{a:"), "not valid JSON"),
         (Action(tool="eco", args={}), "did you mean 'echo'?"),
@@ -82,6 +82,7 @@ def test_what_a_server_may_do_without_ending_the_episode(playing) -> None:
         ("flood", "environment_died", "messages of at most 16,000,000 bytes, got more"),
         ("pester", "environment_died", "at most 50 requests to its client at once, got more"),
         ("break_schema", "environment_garbage", "answered break_schema wrongly"),
+        ("slow_pattern", "environment_garbage", "answered slow_pattern wrongly"),
     ],
 )
 def test_a_server_that_fails_is_killed_and_its_error_has_the_reason(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -142,6 +144,41 @@ def test_a_job_whose_directory_cannot_be_read_or_made_is_interrupted(jobs: JobHo
     folder.outputs.unlink()
     jobs.runner.resume(job.id)
     jobs.wait(job.id, JobStatus.SUCCEEDED)
+
+
+def test_a_job_whose_folder_is_deleted_is_ended_and_begins_again_when_it_is_resumed(jobs: JobHome) -> None:
+    job = jobs.runner.start(SelftestSpec(steps=3, step_s=0.4)).job
+    jobs.until(lambda: jobs.runner.reconcile() and jobs.store.jobs.get(job.id).step, "a step is stored")
+    shutil.rmtree(jobs.directory(job.id).path)
+    stopped = jobs.wait(job.id, JobStatus.INTERRUPTED, reconcile=jobs.runner)
+    assert (stopped.error.code, "it was deleted" in stopped.error.message) == ("directory_unreadable", True)
+    jobs.until(lambda: not jobs.processes(), "its worker has ended")
+    jobs.runner.resume(job.id)
+    assert jobs.wait(job.id, JobStatus.SUCCEEDED, reconcile=jobs.runner).warnings == ()
+    steps = [event.step for event in jobs.store.jobs.events(job.id) if event.type == "progress"]
+    assert steps == [1, 2, 3]
+
+
+def test_a_home_that_becomes_read_only_is_named_as_the_trouble_of_its_jobs(
+    jobs: JobHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = jobs.runner.start(SelftestSpec(steps=3, step_s=60)).job
+    jobs.runner.reconcile()
+    real = os.open
+
+    def refuse(path: str | Path, flags: int, *rest: Any, **named: Any) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY) and os.fspath(path).startswith(str(jobs.options.jobs_dir)):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return real(path, flags, *rest, **named)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "open", refuse)
+        jobs.runner.reconcile()
+        assert "(Read-only file system); repair its disk" in jobs.runner.trouble(job.id)
+    jobs.runner.reconcile()
+    assert jobs.runner.trouble(job.id) is None
+    jobs.runner.cancel(job.id)
+    jobs.wait(job.id, JobStatus.CANCELLED)
 
 
 def test_what_a_worker_left_behind_is_killed_at_its_end_by_its_mark_and_the_work_of_a_copied_home_goes_on(

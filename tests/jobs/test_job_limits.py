@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from datetime import UTC, datetime, timedelta
@@ -100,6 +101,34 @@ def test_what_a_full_disk_keeps_from_being_stored_is_reported_until_it_has_space
         assert len([entry for entry in caplog.records if job.id in entry.getMessage()]) == 1, "logged once"
     jobs.until(lambda: (jobs.runner.reconcile(), jobs.store.jobs.get(job.id).attempt == 2)[1], "it goes on")
     assert jobs.runner.trouble(job.id) is None
+    jobs.runner.cancel(job.id)
+    jobs.wait(job.id, JobStatus.CANCELLED)
+
+
+def test_a_job_that_a_full_disk_keeps_from_starting_or_ending_waits_for_room(
+    jobs: JobHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def trouble() -> str | None:
+        jobs.runner.reconcile()
+        return jobs.runner.trouble(job.id)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", refuse)
+        job = jobs.runner.start(SLOW).job
+        assert (job.status, job.attempt) == (JobStatus.QUEUED, 0)
+        assert "free disk space" in trouble()
+    jobs.runner = jobs.runner_with()  # one that does not pause after a refusal
+    jobs.until(lambda: (trouble(), jobs.directory(job.id).shim())[1], "it has begun")
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", refuse)
+        os.kill(jobs.shim(job.id), signal.SIGKILL)
+        jobs.until(trouble, "its end cannot be recorded")
+        assert "free disk space" in trouble()
+        assert jobs.store.jobs.get(job.id).status is JobStatus.RUNNING
+    jobs.until(lambda: trouble() is None and jobs.store.jobs.get(job.id).attempt == 2, "it goes on")
     jobs.runner.cancel(job.id)
     jobs.wait(job.id, JobStatus.CANCELLED)
 

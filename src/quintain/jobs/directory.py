@@ -124,10 +124,13 @@ class JobDirectory:
         self.stages = path / STAGES
         self.resumed_from = path / "resumed_from"
 
-    def prepare(self, job: Job) -> None:
-        """Create the directory unless it exists. A resumed job starts with copies of the earlier job's checkpoints."""
+    def prepare(self, job: Job) -> bool:
+        """Create the directory unless it exists. A resumed job starts with copies of the earlier job's checkpoints.
+
+        Return whether it was created.
+        """
         if self.spec.exists():
-            return
+            return False
         self.outputs.mkdir(mode=0o700, parents=True, exist_ok=True)
         if job.resumed_from:
             source = JobDirectory(self.path.parent / job.resumed_from)
@@ -136,6 +139,7 @@ class JobDirectory:
             write_atomically(self.resumed_from, job.resumed_from.encode())
         self.checkpoints.mkdir(exist_ok=True)
         write_atomically(self.spec, SPEC.dump_json(job.spec))
+        return True
 
     def read_spec(self) -> JobSpec:
         """Read the job spec."""

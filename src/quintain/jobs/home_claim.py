@@ -29,6 +29,22 @@ _FILE = "home_claim"
 _DAY_S = 86_400.0
 
 
+def folder_fault(jobs_dir: Path, home: str | None) -> str | None:
+    """Return why this home's jobs cannot be looked after in a folder; None if they can, or the home is read-only to this user."""
+    if home is None:
+        return None
+    if processes.read_home_id(jobs_dir) != home:
+        return (
+            f"expected the jobs folder of home {home} at {jobs_dir}, got another one or none; mount it, or call `quintain doctor`, "
+            "which restores a lost home_id"
+        )
+    try:  # os.access sees no disk that an error has made read-only
+        os.close(os.open(jobs_dir / "home_id", os.O_WRONLY))
+    except OSError as error:
+        return f"expected to write {jobs_dir}, got a refusal ({error.strerror}); repair its disk, or its permissions"
+    return None
+
+
 class HomeClaim:
     """The claim of one process's folder."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from quintain.errors import QuintainError, Unavailable
+from quintain.errors import QuintainError, Unavailable, explained, is_without_room
 from quintain.jobs import processes
 from quintain.jobs.devices import VARIABLE as DEVICES_VARIABLE
 from quintain.jobs.devices import devices_needed, widest_training
@@ -172,13 +172,13 @@ class Starter:
             further: Whether the job may have one attempt more for it.
 
         Raises:
-            Unavailable: The launcher's back end does not answer. The job is queued again.
+            Unavailable: The launcher's back end does not answer, or the disk is full. The job is queued again.
         """
         from quintain.store.jobs import SlotLimit  # the processes of a training read launch files, and open no store
 
         directory = JobDirectory(self.options.jobs_dir / job.id)
         try:
-            directory.prepare(job)
+            is_new = directory.prepare(job)
             launch = self._launch(directory, job, lock, attempt, devices)
             text = launch.model_dump_json(exclude={"options": {"cluster": {"ray_address"}}})  # it may have a password
             write_atomically(directory.launch, text.encode())
@@ -194,14 +194,16 @@ class Starter:
                 slots=limit,
                 note=note,
                 max_attempts=job.max_attempts + further,
+                is_new=is_new,
             )
             if not begun:
                 return False
             self.launchers(launch.launcher).start(self._attempt(directory, job, launch))
-        except Unavailable as error:
-            self.store.jobs.put_back(job.id, attempt, attempt - 1, self.clock(), f"{error.code}: {error.message}")
-            raise
         except (OSError, QuintainError) as error:
+            cause = explained(error) if is_without_room(error) else error
+            if isinstance(cause, Unavailable):
+                self.store.jobs.put_back(job.id, attempt, attempt - 1, self.clock(), f"{cause.code}: {cause.message}")
+                raise cause from None
             if not directory.has_begun(attempt):  # otherwise the shim died later, and the next reconcile handles it
                 self._end_early(directory, attempt, job.id, error)
         finally:

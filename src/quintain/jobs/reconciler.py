@@ -7,6 +7,7 @@ is alive. The process that gets the lock knows that no shim of this machine is l
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -16,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable
+from quintain.errors import Conflict, InvalidInput, NotFound, Unavailable, explained, is_without_room
 from quintain.jobs import processes
 from quintain.jobs.devices import assign_devices, detect_devices, devices_needed, widest_training
 from quintain.jobs.directory import JobDirectory
@@ -33,7 +34,7 @@ from quintain.jobs.exits import (
     pause_left_s,
     record_end,
 )
-from quintain.jobs.home_claim import HomeClaim, own_home
+from quintain.jobs.home_claim import HomeClaim, folder_fault, own_home
 from quintain.jobs.ingestion import ingest, ingest_outputs, new_events
 from quintain.jobs.launch import LOCAL, JobOptions, Starter, known_attempt, read_launch
 from quintain.jobs.launchers.contract import Attempt, Launcher
@@ -121,7 +122,7 @@ class Reconciler:
         """Reconcile every running job of this home. Return the ids of those that changed."""
         changed: set[str] = set()
         self._found_dead, self._marked = False, None
-        if not self._is_mounted():
+        if not self.has_folder():
             return changed
         running = self._store.jobs.running(self.home)
         self._watch.forget_others(job.id for job in running)
@@ -173,7 +174,7 @@ class Reconciler:
     def dispatch(self) -> set[str]:
         """Start queued jobs while slots and devices are free. Return their ids."""
         started: set[str] = set()
-        if time.monotonic() < self._retry_at or not self._is_mounted():
+        if time.monotonic() < self._retry_at or not self.has_folder():
             return started
         startable = self._startable()
         if not startable or not self._claim.renew():
@@ -243,16 +244,13 @@ class Reconciler:
                     logging.ERROR if cause else logging.WARNING, "%s: %s", key or "all jobs", text, exc_info=cause
                 )
 
-    def _is_mounted(self) -> bool:
-        """Whether the jobs folder is still that of this home. Without it, every job would look dead."""
-        is_mounted = self.home is None or processes.read_home_id(self._options.jobs_dir) == self.home
+    def has_folder(self) -> bool:
+        """Whether the jobs folder is still that of this home, and writable. Without it, every job would look dead."""
+        fault = folder_fault(self._options.jobs_dir, self.home)
         with self._publishing_troubles(), self._noting_trouble(_FOLDER):
-            if not is_mounted:
-                raise Unavailable(
-                    f"expected the jobs folder of home {self.home} at {self._options.jobs_dir}, got another one or none; mount it, or "
-                    "call `quintain doctor`, which restores a lost home_id"
-                )
-        return is_mounted
+            if fault:
+                raise Unavailable(fault)
+        return not fault
 
     def _is_here(self, job: RunningJob) -> bool:
         """Whether a job belongs to this home; one of an earlier version, without a home, if its folder is here."""
@@ -297,6 +295,8 @@ class Reconciler:
             try:
                 ending = self._ending(job, directory, attempt, launcher, liveness)
             except OSError as error:
+                if is_without_room(error):
+                    raise explained(error) from error
                 ending = ExitStatus(JobStatus.INTERRUPTED, error=directory_error(error))
             if ending.status is not None:
                 return self._finish(job, ending)
@@ -326,6 +326,8 @@ class Reconciler:
                 self._marked = processes.processes_by_mark()
             processes.kill_orphans(directory.path, self._marked)
             directory.sweep()
+        if not directory.spec.exists() and self._store.jobs.offsets(job.id):
+            raise FileNotFoundError(errno.ENOENT, "it was deleted", str(directory.path))
         ingest(self._store, job.id, directory, self._clock())
         job = self._store.jobs.get(job.id)
         words = launcher.exit(attempt) if directory.exit(job.attempt) is None and liveness is not Liveness.LOST else ""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from quintain.errors import Conflict
 from quintain.jobs import processes
 from quintain.jobs.directory import SPEC, JobDirectory
+from quintain.jobs.home_claim import folder_fault
 from quintain.jobs.launch import JobOptions, known_attempt, read_launch
 from quintain.jobs.reconciler import Reconciler
 from quintain.next_step import Hint, call
@@ -60,6 +61,8 @@ class JobRunner:
         self._options = options
         self._clock = clock
         self._reconciler = Reconciler(store, options, clock)
+        self._is_viewer = folder_fault(options.jobs_dir, self.home) is not None
+        """Whether this user may not write the folder, whose owner looks after its jobs."""
         self._changes = 0
         """Number of starts, cancels and resumes by this runner."""
         self._newest_pass = _Pass(changes=0, ended=float("-inf"))
@@ -160,6 +163,8 @@ class JobRunner:
         changed, is_leader = self._run_elected(steps, wait_s=wait_s)
         if is_leader:
             self._newest_pass = _Pass(changes, time.monotonic())
+        elif not self._is_viewer and folder_fault(self._options.jobs_dir, self.home):
+            work.has_folder()  # nobody can lead: readers are told
         return changed
 
     def refresh(self, within_s: float) -> None:

@@ -148,7 +148,8 @@ class Shim:
         """Write a heartbeat if one is due. Return False if this start has to end."""
         now = time.monotonic()
         if now < self.next_beat:
-            return True
+            # Both are gone where the job's folder was deleted.
+            return self.lock is None or os.fstat(self.lock).st_nlink > 0 or os.path.exists(self.path("launch.json"))
         self.beats += 1
         self.next_beat = now + self.launch["beat_s"]
         with suppress(OSError):
@@ -376,7 +377,8 @@ def main(folder: str) -> None:
         os.close(ready)
 
     try:
-        shim.supervise(notify)
+        if shim.supervise(notify) is None:
+            return
     except Exception as error:
         shim.log.write(f"supervisor of this job failed: {type(error).__name__}: {error}\n".encode())
         raise

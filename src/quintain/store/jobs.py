@@ -211,6 +211,7 @@ class Jobs:
         slots: SlotLimit | None = None,
         note: str | None = None,
         max_attempts: int | None = None,
+        is_new: bool = False,
     ) -> bool:
         """Move an unfinished job from attempt `before`, which the caller has read, to running `attempt`.
 
@@ -226,9 +227,10 @@ class Jobs:
             slots: Limit for a queued job, also against starts that this process has not seen. None: no limit.
             note: A warning for the job's row.
             max_attempts: Attempts that the job may have. None: unchanged.
+            is_new: Whether its folder is new, with nothing ingested, as after the one before was deleted.
         """
         changes = {"status": JobStatus.RUNNING, "attempt": attempt, "error": None, "updated_at": now}
-        given = {"home": home, "max_attempts": max_attempts}
+        given = {"home": home, "max_attempts": max_attempts, "offsets": "{}" if is_new else None}
         changes |= {"lease_until": lease_until} | {name: value for name, value in given.items() if value is not None}
         with write_transaction(self._engine) as connection:
             if slots is not None and not _has_slot(connection, job_id, slots, home):

@@ -34,6 +34,7 @@ from mcp.types import (
     ToolListChangedNotification,
 )
 
+from quintain.checkers.json_schemas import schema_fault
 from quintain.environments.mcp_server.transport import Wire, stdio
 from quintain.environments.servers import Call, ServerProfile, ToolResult
 from quintain.environments.tool_calls import tool_definition
@@ -60,6 +61,7 @@ class Connection:
         self._ready: Future[None] = Future()
         self.tools: tuple[dict[str, Any], ...] = ()
         """All tools of the server in the OpenAI function style, with its names and schemas."""
+        self._schemas: dict[str, dict[str, Any]] = {}
         self.read_only: dict[str, bool | None] = {}
         """Tool -> the server's read-only hint."""
         self.changes = 0
@@ -146,7 +148,19 @@ class Connection:
         self.tools = tuple(
             tool_definition(tool.name, tool.description or tool.title or "", tool.input_schema) for tool in tools
         )
+        self._schemas = {tool.name: tool.output_schema for tool in tools if tool.output_schema}
+        # The SDK's own check has no bounds: a pattern of the server would hold up all episodes of this process.
+        client.session.validate_tool_result = self._require_output  # type: ignore[method-assign]
         self.read_only = {tool.name: tool.annotations.read_only_hint if tool.annotations else None for tool in tools}
+
+    async def _require_output(self, name: str, result: CallToolResult) -> None:
+        """Check the structured content of a tool that declares a schema; one that cannot be used allows everything."""
+        if (schema := self._schemas.get(name)) is None:
+            return
+        if result.structured_content is None:
+            raise ValueError(f"expected structured content, which {name} declares, got none")
+        if fault := schema_fault(schema, result.structured_content):
+            raise ValueError(f"expected structured content of the declared schema, got {fault}")
 
     async def _on_message(self, message: object) -> None:
         if isinstance(message, ToolListChangedNotification):
