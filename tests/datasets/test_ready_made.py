@@ -347,7 +347,9 @@ def test_decimal_commas_are_numbers_and_a_bound_names_what_is_no_number(services
     )
     assert {row.trajectory.outcome.reward for row in _rows(rated)} == {4.5, 5.0, 4.25}
     assert "columns: 2 rows without a number in 'csat', such as 'n/a', so that the reward is unknown" in rated.warnings
-    with pytest.raises(InvalidInput, match=r"such as columns={'label': 'csat', 'good': '>=4'} in place of the reward"):
+    with pytest.raises(
+        InvalidInput, match=r"such as `columns={'label': 'csat', 'good': '>=4'}` in place of the `reward`"
+    ):
         _export(services, "kto", "desk.csv", columns=columns | {"reward": "csat"})
     with pytest.raises(
         InvalidInput, match=r"got none of 7; curation.where: 'csat' has values without a number, such as 'n/a'"

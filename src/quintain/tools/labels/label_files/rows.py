@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from quintain.datasets.row_files import is_rows, rows_of
 from quintain.errors import InvalidInput
-from quintain.importers.files.byte_streams import open_regular
-from quintain.importers.files.databases import MARK, MAX_BYTES, opened, records, tables
+from quintain.importers.files.databases import is_database, opened, records, tables
 from quintain.importers.log_file import NumberedValue
 from quintain.importers.protocol import Report
 from quintain.records.wording import list_names, shown
@@ -63,7 +62,7 @@ class LabelTable(NamedTuple):
             yield from rows_of(self.path, report)
             return
         quoted = self.table.replace('"', '""')
-        with opened(_content(self.path)) as connection:
+        with opened(self.path, self.path.parent) as connection:
             found = records(connection, f'SELECT * FROM "{quoted}"')  # a name that the database itself lists
             yield from (NumberedValue(number, row) for number, row in enumerate(found, 1))
 
@@ -76,8 +75,8 @@ def label_tables(path: Path, table: str | None) -> list[LabelTable]:
     """
     if not path.is_file():
         raise InvalidInput(f"expected one file of labels, got the folder {path.name!r}; name a file in it")
-    if (content := _content(path)).startswith(MARK):
-        names = tables(content)
+    if is_database(path, path.parent):
+        names = tables(path, path.parent)
         if table is not None and table not in names:
             raise InvalidInput(
                 f"columns: expected a table of {path.name} ({list_names(names, 20)}), got {shown(table)}"
@@ -90,12 +89,6 @@ def label_tables(path: Path, table: str | None) -> list[LabelTable]:
             f"expected labels as CSV, JSON, JSON lines, Parquet or SQLite, got {path.name}; save them so", code=NO_ROWS
         )
     return [LabelTable(path)]
-
-
-def _content(path: Path) -> bytes:
-    with open_regular(path, path.parent) as file:
-        head: bytes = file.read(len(MARK))
-        return head + file.read(MAX_BYTES + 1) if head == MARK else head
 
 
 def _unwrapped(values: Iterable[NumberedValue]) -> Iterator[NumberedValue]:
