@@ -94,8 +94,8 @@ def show_import(console: Console, result: ImportResult) -> None:
     for note in result.notes:
         console.print(f"  note: {explain_for_terminal(note, 'import')}", markup=False)
     for label in result.labels:
-        told = ", ".join(f"{name} {value}" for name, value in label.items() if name != "line")
-        console.print(f"  row {label['line']}: {printable(told)}", markup=False)
+        shown_label = ", ".join(f"{name} {value}" for name, value in label.items() if name != "line")
+        console.print(f"  row {label['line']}: {printable(shown_label)}", markup=False)
     noun = "label" if result.format == LABELS else "run"
     how = " (longer now, or with new labels, outcomes or tags)" if result.updated and noun == "run" else ""
     unread = f", {counted(result.refused_count, 'file')} not read" if result.refused_count else ""

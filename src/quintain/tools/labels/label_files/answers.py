@@ -209,15 +209,15 @@ class AnswerReader:
         more = {"reason": self._comment(row)[:2000]} | ({} if step is None else {"step": step})
         if "chosen" in self.roles.others:
             return Pair(row.line, self._rater(row), dict(zip(("chosen", "rejected"), runs, strict=True)) | more)
-        said = self.roles.of("better", row) or ""
+        preferred = self.roles.of("better", row) or ""
         names = [
             {side, column.lower(), *(name.lower() for name in row.texts(column)), run}
             for side, column, run in zip("ab", columns, runs, strict=True)
         ]
-        better = [side for side, known in zip("ab", names, strict=True) if said.lower() in known]
-        if said.lower() != "tie" and len(better) != 1:
+        better = [side for side, known in zip("ab", names, strict=True) if preferred.lower() in known]
+        if preferred.lower() != "tie" and len(better) != 1:
             raise _Refusal(
-                f"expected a, b, tie, or the id of one of the two runs in {self.roles.others.get('better')!r}, got {shown(said)}"
+                f"expected a, b, tie, or the id of one of the two runs in {self.roles.others.get('better')!r}, got {shown(preferred)}"
             )
         return Pair(
             row.line, self._rater(row), {"a": runs[0], "b": runs[1], "better": better[0] if better else "tie"} | more

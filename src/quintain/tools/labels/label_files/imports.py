@@ -101,12 +101,12 @@ def _agreement(services: Services, answers: Answers, stored: Stored) -> list[str
     found = agreement(services, stored.batches) if stored.batches else None
     own = {rater.name for _, rater in answers.of_runs}
     pairs = [pair for pair in found.pairs if own & {pair.a, pair.b}] if found is not None else []
-    said = [
+    agreements = [
         f"{pair.a} and {pair.b} on {counted(pair.n, 'run')}"
         + ("" if pair.kappa is None else f", Cohen's kappa {pair.kappa:.2f}")
         for pair in pairs[:_PAIRS_SHOWN]
     ]
-    return [f"Raters of the same runs: {'; '.join(said)}."] if said else []
+    return [f"Raters of the same runs: {'; '.join(agreements)}."] if agreements else []
 
 
 def _next_step(answers: Answers, stored: Stored, *, dry_run: bool) -> Hint:

@@ -25,9 +25,9 @@ def reading_of(values: Counter[str], column: str, marks: Mapping[str, str]) -> R
     Raises:
         InvalidInput: the values are words or a scale without a stated meaning.
     """
-    said = {name: mark for name, mark in marks.items() if name in ("good", "bad")}
-    if said:
-        reading: Reading = partial(_marked, marks=said)
+    stated = {name: mark for name, mark in marks.items() if name in ("good", "bad")}
+    if stated:
+        reading: Reading = partial(_marked, marks=stated)
     elif ends := _ends(marks):
         reading = partial(_placed, worst=ends[0], best=ends[1])
     else:

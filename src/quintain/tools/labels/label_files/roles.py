@@ -19,7 +19,7 @@ from quintain.tools.services import Services
 NO_RUNS = "no_runs_named"
 """Code of the error that no column names stored runs."""
 SAMPLE = 500
-"""First rows by which columns are told apart."""
+"""First rows by which columns are distinguished."""
 _VALUES = 1_000
 """Different values of a column that are kept."""
 
@@ -134,9 +134,9 @@ class Roles:
     def described(self) -> str:
         """Return a sentence about which column was read as what."""
         columns = {"run": self.run, "label": ", ".join(self.labels) or None, **self.others}
-        said = [f"{role} {column!r}" for role, column in columns.items() if column is not None]
-        said += [f"{role} {value!r} for all rows" for role, value in self.fixed.items()]
-        return f"Columns: {'; '.join(said)}. The run is named by its {self.join.place}."
+        parts = [f"{role} {column!r}" for role, column in columns.items() if column is not None]
+        parts += [f"{role} {value!r} for all rows" for role, value in self.fixed.items()]
+        return f"Columns: {'; '.join(parts)}. The run is named by its {self.join.place}."
 
 
 def find_roles(services: Services, profile: Profile, columns: Mapping[str, str]) -> Roles:
@@ -280,11 +280,11 @@ def _label(profile: Profile, taken: set[str], marks: Mapping[str, str]) -> str |
     for name in _KNOWN["label"]:
         if fitting := [column for column in free if _is_called(column, name)]:
             return fitting[0] if len(fitting) == 1 else None
-    said = [mark for name, mark in marks.items() if name in ("good", "bad")]
+    stated = [mark for name, mark in marks.items() if name in ("good", "bad")]
     meant = [
         column
         for column in free
-        if all(as_verdict(value) is not None or any(fits(m, value) for m in said) for value in profile.values[column])
+        if all(as_verdict(value) is not None or any(fits(m, value) for m in stated) for value in profile.values[column])
     ]
     only = meant or free
     return only[0] if len(only) == 1 else None

@@ -198,9 +198,9 @@ def _store_pairs_of(
 
 
 def _store_outcome(
-    services: Services, stored: Stored, run_id: str, said: tuple[int, str, OutcomeStatus], *, dry_run: bool
+    services: Services, stored: Stored, run_id: str, stated: tuple[int, str, OutcomeStatus], *, dry_run: bool
 ) -> None:
-    line, rater, status = said
+    line, rater, status = stated
     run = services.store.trajectories.get(run_id)
     is_known = run.outcome.status is status
     if not is_known and not run.takes_outcome_of(rater):
