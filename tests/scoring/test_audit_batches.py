@@ -240,10 +240,13 @@ def test_longer_and_better_paid_runs_are_a_note_where_they_may_have_another_reas
     assert finding(by_task, "length_inflation").severity == "note"
     assert flags([graded(i, 1 + i // 3) for i in range(30)]) == ["length_inflation"]
 
-    found = finding([graded(i, 1 + i // 3, coverage=i / 30) for i in range(30)], "length_inflation")
+    lengths = [1 + i // 3 + 2 * (i % 2) for i in range(30)]
+    assert flags([graded(i, length) for i, length in enumerate(lengths)]) == ["length_inflation"]
+    found = finding([graded(i, length, coverage=i / 30) for i, length in enumerate(lengths)], "length_inflation")
     assert found.severity == "note"
     assert "it rises with 'coverage' as well" in found.evidence
-    assert flags([graded(i, 1 + i // 3, length_bonus=i / 30) for i in range(30)]) == ["length_inflation"]
+    # A part that only measures length is no other reason, whatever its name.
+    assert flags([graded(i, length, detail=length / 30) for i, length in enumerate(lengths)]) == ["length_inflation"]
 
     runs = [chat("Tell me about the bridge.", " ".join(DETAIL[: i + 1]), reward=(i + 1) / 12) for i in range(12)]
     found = finding(runs, "length_inflation")

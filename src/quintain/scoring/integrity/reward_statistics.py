@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from quintain.next_step import Hint, call
 from quintain.records.labels.audit import AuditCheck, Finding
 from quintain.scoring.integrity.audited_run import RECORDED, Point, Reservoir, Reward, Subject
-from quintain.scoring.integrity.format_only import FORM, correctness, is_correctness
+from quintain.scoring.integrity.format_only import correctness, is_correctness
 from quintain.scoring.integrity.text import fingerprint
 from quintain.scoring.rank_statistics import separation, spearman, stratified_spearman
 
@@ -21,11 +21,8 @@ MIN_WITHIN, MIN_ACROSS, MAX_P = 0.6, 0.8, 0.005
 """Least rank correlation inside of tasks and across tasks, and the chance of as much without a relation."""
 PADDED, MORE_PADDED = 0.35, 0.15
 """Mean padding of the better rewarded half, and by how much it exceeds that of the other half."""
-_NO_GROUND = re.compile(
-    r"len|word|token|char|verbos|detail|judge|reward|score|rating|rank|prefer|(?<![a-z])rm(?![a-z])|helpful|bonus|time|steps?(?![a-z])",
-    re.IGNORECASE,
-)
-"""Parts that carry no more information than the reward itself, or than length."""
+_IS_LENGTH = 0.95
+"""Rank correlation with length from which a part says no more than length does."""
 _PERMUTATIONS = 999
 _MOST = 1000
 SATURATED, MIN_SATURATED = 0.95, 20
@@ -76,7 +73,7 @@ class Ledger:
                 padding=padding,
                 correct=correct,
                 outcome=reward.outcome,
-                parts=dict([item for item in others.items() if not FORM.search(item[0])][:_PARTS]),
+                parts=dict(islice(others.items(), _PARTS)),
             )
         )
         group = self._groups.get(subject.group)
@@ -314,13 +311,17 @@ def _relation(points: Sequence[Point], key: Callable[[Point], Hashable], *, with
 
 
 def _explaining(points: Sequence[Point], rho: float) -> str | None:
-    """A part that was recorded beside the reward and goes with it as closely as length does."""
-    for name in sorted({name for point in points for name in point.parts if not _NO_GROUND.search(name)}):
+    """Return a recorded part that goes with the reward as closely as length does and is not length itself."""
+    for name in sorted({name for point in points for name in point.parts}):
         known = [point for point in points if name in point.parts]
         if len(known) < 0.8 * len(points):
             continue
-        found = spearman([point.parts[name] for point in known], [point.reward for point in known])
-        if found is not None and found >= rho - 0.05:
+        values = [point.parts[name] for point in known]
+        with_reward = spearman(values, [point.reward for point in known])
+        with_length = spearman(values, [float(point.length) for point in known])
+        if with_reward is None or with_length is None or with_length >= _IS_LENGTH:
+            continue
+        if with_reward >= rho - 0.05:
             return name
     return None
 
