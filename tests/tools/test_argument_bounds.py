@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -238,3 +239,11 @@ def test_an_argument_of_the_wrong_type_or_choice_is_answered_with_what_it_is_for
     match = "got 'mlx'; `format`: .*all weights .for MLX too.*; correct it and call export_agent"
     with pytest.raises(InvalidInput, match=match):
         check(spec, {"agent": "a", "format": "mlx"})
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, [{}], 1, None, '[{"a": []}]'], ids=str)
+def test_a_value_of_any_kind_is_taken_or_refused_as_invalid_input(value: Any) -> None:
+    for spec in CATALOG:
+        for name in arguments_model(spec).model_fields:
+            with suppress(InvalidInput):
+                check(spec, {name: value})

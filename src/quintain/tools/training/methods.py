@@ -214,15 +214,19 @@ def merge_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> d
     return merged
 
 
-def require_method(method: str) -> str:
-    """Return the name of a method that may be written in capitals."""
-    name = method.strip().lower() if isinstance(method, str) else method
-    if name not in METHODS:
+def require_method(method: Any) -> str:
+    """Return the name of a method that may be written in capitals.
+
+    Raises:
+        InvalidInput: it names no method, or is no text.
+    """
+    name = str(method).strip().lower()
+    if not isinstance(method, str) or name not in METHODS:
         _config_of(method)
     return name
 
 
-def _config_of(method: str) -> type[TrainingConfig]:
+def _config_of(method: Any) -> type[TrainingConfig]:
     if isinstance(method, str) and method in CONFIGS:
         return CONFIGS[method]
     name = str(method).strip().lower().replace("-", "_").replace(" ", "_")
