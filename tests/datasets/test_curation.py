@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from quintain.datasets.benchmark import benchmark_row, rank_references, reference_of
-from quintain.datasets.sampling import RunValue, SampleMember, best_runs, draw_sample, task_class, top_share
+from quintain.datasets.sampling import RunValue, SampleMember, best_runs, draw_sample, run_value, task_class, top_share
 from quintain.datasets.selection import Criteria, ExportCounts, ValuedRun, drop_remedy, filter_runs
 from quintain.datasets.step_labels import outcome_labels, recorded_labels
+from quintain.errors import InvalidInput
 from quintain.records.dataset import Curation
 from quintain.records.trajectory import Actor, AgentInfo, OutcomeStatus, Step, Task, Trajectory
 from trajectory_runs import answer, call, run, user
@@ -98,6 +99,7 @@ def test_a_run_that_meets_no_bound_is_counted_once() -> None:
         ({"task_weights": {"tool_selection": -1}}, "at least 0"),
         ({"task_weights": {"cooking": 1}}, "task_weights"),
         ({"task_weights": {}}, "task_weights"),
+        ({"best_per": {"customer": 0}}, "best_per"),
         ({"max_rows": True}, "expected a number, got a boolean"),
         ({"min_steps": True}, "expected a number, got a boolean"),
         ({"top_share": True}, "expected a number, got a boolean"),
@@ -120,6 +122,27 @@ def test_the_best_runs_of_each_task_stay_in_their_order_and_equal_ones_by_the_se
     assert [(pick.task, pick.value) for pick in kept] == [("b", 0.1), ("a", 0.9), ("c", None)]
     assert tally.dropped == {"not_best_of_task": 2}
     assert best_runs(picks[:4], Curation(best_per_task=2, top_share=0.5), 0, ExportCounts()) == picks[2:4]
+
+
+def test_runs_stay_by_the_number_of_each_value_of_a_field_of_their_log() -> None:
+    """The field stands in the row that was imported, inside `extra`, or in the metadata of the task."""
+    acme = {"customer": "acme"}
+    places = [{"row": {"metadata.customer": "acme"}}, {"metadata": acme}, {"row": {"metadata.customer": "bolt"}}, {}]
+    runs = [run(f"t{i}", extra=extra, session_id=f"s{i % 2}") for i, extra in enumerate(places)]
+    runs.append(runs[3].model_copy(update={"task": Task(id="t4", metadata=acme)}))
+
+    def kept(tally: ExportCounts, **fields: int) -> list[float | None]:
+        curation = Curation(best_per=fields)
+        picks = [run_value(one, float(i), None, curation) for i, one in enumerate(runs)]
+        return [pick.value for pick in best_runs(picks, curation, 0, tally)]
+
+    tally = ExportCounts()
+    assert kept(tally, **{"metadata.customer": 1}) == [2.0, 3.0, 4.0], "the best of acme's, bolt's, and one of nobody"
+    assert tally.dropped == {"not_best_per_value": 2}
+    assert tally.notes == ["`curation.best_per`: 1 of 5 runs state no 'metadata.customer', and all of them stay"]
+    assert kept(ExportCounts(), session_id=1, **{"metadata.customer": 2}) == [2.0, 4.0]
+    with pytest.raises(InvalidInput, match="which none of 5 does"):
+        kept(ExportCounts(), **{"metadata.custmer": 1})
 
 
 def test_the_best_share_is_rounded_up_and_ties_are_broken_by_the_seed_not_by_the_order() -> None:

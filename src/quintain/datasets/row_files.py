@@ -187,11 +187,11 @@ def with_inner_columns(rows: Iterable[NumberedValue], names: Iterable[str]) -> I
     inner = {name: name.split(".") for name in names if "." in name}
     for number, row in rows:
         if inner and isinstance(row, Mapping):
-            row = {**{name: value for name, path in inner.items() for value in _inside(row, path)}, **row}
+            row = {**{name: value for name, path in inner.items() for value in value_inside(row, path)}, **row}
         yield NumberedValue(number, row)
 
 
-def _inside(value: Any, path: Sequence[str]) -> list[Any]:
+def value_inside(value: Any, path: Sequence[str]) -> list[Any]:
     """Return the value inside, null where one around it is; none where there is no such place."""
     for name in path:
         if value is None:

@@ -7,10 +7,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, get_args
 
+from quintain.datasets.row_files import value_inside
 from quintain.datasets.selection import ExportCounts
+from quintain.datasets.splits import task_key
+from quintain.errors import InvalidInput
+from quintain.next_step import Hint, call
 from quintain.records.dataset import Curation, TaskClass
 from quintain.records.seeds import stable_seed
 from quintain.records.trajectory import Actor, Trajectory
+from quintain.records.wording import counted, shown
 
 
 class RunValue(NamedTuple):
@@ -21,34 +26,82 @@ class RunValue(NamedTuple):
     """Value of the run; higher is better."""
     task_class: TaskClass | None = None
     task: str = ""
+    fields: tuple[str | None, ...] = ()
+    """Its value of each field of `Curation.best_per`; None: its log states none."""
+
+
+def run_value(run: Trajectory, value: float | None, task_class: TaskClass | None, curation: Curation) -> RunValue:
+    """Return a run as a candidate, with what it shares with those among which the curation picks the best."""
+    task = "" if curation.best_per_task is None else task_key(run)
+    return RunValue(run.identified().id or "", value, task_class, task, _stated(run, curation.best_per or ()))
 
 
 def best_runs(picks: Sequence[RunValue], curation: Curation, seed: int, tally: ExportCounts) -> list[RunValue]:
-    """Return the best runs of each task, then the best share of those, as the curation asks; see the functions of both."""
+    """Return the best runs of each task and of each value of a field, then the best share of those, as the curation asks.
+
+    Raises:
+        InvalidInput: No run states a field of `best_per`.
+    """
     stay = list(picks)
     if curation.best_per_task is not None:
-        stay = best_per_task(stay, curation.best_per_task, seed, tally)
+        stay = _best_of_each(stay, [pick.task for pick in stay], curation.best_per_task, seed)
+        _count(tally, "not_best_of_task", len(picks) - len(stay))
+    for place, (name, most) in enumerate((curation.best_per or {}).items()):
+        before, values = len(stay), [pick.fields[place] for pick in stay]
+        if unknown := values.count(None):
+            _note_unknown(name, unknown, before, tally)
+        stay = _best_of_each(stay, values, most, seed)
+        _count(tally, "not_best_per_value", before - len(stay))
     return stay if curation.top_share is None else top_share(stay, curation.top_share, seed, tally)
 
 
-def best_per_task(picks: Sequence[RunValue], most: int, seed: int, tally: ExportCounts) -> list[RunValue]:
-    """Return the best runs of each task in their order, and count the others.
+def _best_of_each(picks: Sequence[RunValue], groups: Sequence[str | None], most: int, seed: int) -> list[RunValue]:
+    """Return at most so many runs of each group, the best, in their order, and all that are in none.
 
-    Args:
-        picks: A run of unknown value counts as one of 0.
-        most: Runs of a task that stay at most.
-        seed: Decides which of several runs that are worth the same stay.
-        tally: Counts those that are left out as `not_best_of_task`.
+    A run of unknown value counts as one of 0; the seed decides which of several that are worth the same stay.
     """
     taken: Counter[str] = Counter()
+    group_of = {pick.trajectory_id: group for pick, group in zip(picks, groups, strict=True)}
     kept = set[str]()
     for pick in _ranked(picks, seed):
-        if taken[pick.task] < most:
-            taken[pick.task] += 1
+        group = group_of[pick.trajectory_id]
+        if group is None or taken[group] < most:
+            taken.update([] if group is None else [group])
             kept.add(pick.trajectory_id)
-    if len(picks) > len(kept):
-        tally.dropped["not_best_of_task"] += len(picks) - len(kept)
     return [pick for pick in picks if pick.trajectory_id in kept]
+
+
+def _count(tally: ExportCounts, reason: str, n: int) -> None:
+    if n:
+        tally.dropped[reason] += n
+
+
+def _note_unknown(name: str, unknown: int, n: int, tally: ExportCounts) -> None:
+    if unknown == n:
+        raise InvalidInput(
+            Hint(
+                f"curation.best_per: expected a field that the log of a run states, got {shown(name)}, which none of {n} does; ",
+                call("get_trajectory", trajectory_id=...),
+                " shows the fields under `extra` and `task.metadata`",
+            )
+        )
+    tally.notes.append(
+        f"`curation.best_per`: {unknown} of {counted(n, 'run')} state no {shown(name)}, and all of them stay"
+    )
+
+
+def _stated(run: Trajectory, names: Iterable[str]) -> tuple[str | None, ...]:
+    """Return the values of fields as text, None where the log of the run states none.
+
+    A name is a key of the row that the run was read from, of its `extra` or of its task's metadata, or
+    `OUTER.INNER` for one inside; else it is one that a filter has: environment, task_type or session_id.
+    """
+    task, row = run.task, run.extra.get("row")
+    own = {"environment": task.environment, "task_type": task.type, "session_id": run.session_id}
+    about = {**own, "task": {"metadata": task.metadata}, "metadata": task.metadata, **task.metadata, **run.extra}
+    about |= row if isinstance(row, Mapping) else {}
+    found = (value_inside(about, [name]) or value_inside(about, name.split(".")) for name in names)
+    return tuple(None if values in ([], [None]) else str(values[0]) for values in found)
 
 
 def _ranked(picks: Sequence[RunValue], seed: int) -> list[RunValue]:

@@ -43,6 +43,7 @@ _REMEDIES: dict[str, str | Hint] = {
     "no_time": "their log states no times; leave out `curation.began_since` and began_until, or filter by when they were stored",
     "below_top_share": "raise `curation.top_share`",
     "not_best_of_task": "raise `curation.best_per_task`",
+    "not_best_per_value": "raise the number in `curation.best_per`",
     "near_duplicate": "raise `curation.near_duplicates`, or leave it out",
     "not_sampled": "raise `curation.max_rows`, or change `curation.task_weights`",
     "source_model": "widen `curation.source_models`",

@@ -61,6 +61,12 @@ class Curation(Record):
     began_until: Instant | None = None
     top_share: Number | None = Field(default=None, gt=0, le=1, description="sft, prm: best share of the runs.")
     best_per_task: Count | None = Field(default=None, ge=1, description="sft: most runs of a task, the best ones.")
+    best_per: dict[str, Annotated[Count, Field(ge=1)]] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=20,
+        description="sft: field of the log -> most runs with the same value of it, the best ones.",
+    )
     near_duplicates: Number | None = Field(
         default=None,
         ge=0.5,
@@ -112,7 +118,7 @@ class Curation(Record):
     @property
     def ranks(self) -> bool:
         """Whether the runs are compared by their values."""
-        return self.top_share is not None or self.best_per_task is not None
+        return any(one is not None for one in (self.top_share, self.best_per_task, self.best_per))
 
     @property
     def samples(self) -> bool:

@@ -118,7 +118,7 @@ class DataMethods(Calls):
             max_pairs_per_task: dpo: at most so many (4).
             pairs: dpo, reward: mined from the runs, else recorded preferences, all or of one source.
             outcomes: Keep these outcomes, unknown: not stated; default: any, for sft without `scorer` success.
-            curation: Filters, sampling, step labels: min_reward, began_since, max_rows, ...: guide://curation.
+            curation: Filters, sampling, step labels: began_since, best_per, max_rows, ...: guide://curation.
             validation_share: Share of tasks to validate on.
             test_share: Share of tasks to test on.
             include_held_out: Also take evaluation tasks, which then measure nothing.

@@ -13,7 +13,7 @@ from quintain.datasets.benchmark import benchmark_row, rank_references, referenc
 from quintain.datasets.dataset_writer import ExportOptions
 from quintain.datasets.near_duplicates import drop_near_duplicates
 from quintain.datasets.rows import cut_after
-from quintain.datasets.sampling import RunValue, SampleMember, best_runs, distribution, draw_sample, task_class
+from quintain.datasets.sampling import SampleMember, best_runs, distribution, draw_sample, run_value, task_class
 from quintain.datasets.selection import (
     Digests,
     ExportCounts,
@@ -130,8 +130,7 @@ def _single(export: _Export, runs: Iterator[ValuedRun]) -> Iterator[KeyedRow]:
         return
     # Which runs stay depends on all of them: they are looked through first without being held, then fetched again.
     kept = _with_steps_kept(export, runs)
-    key = task_key if curation.best_per_task is not None else lambda _: ""
-    picks = [RunValue(_id(run), value, _class(export, run), key(run)) for run, value, _ in kept]
+    picks = [run_value(run, value, _class(export, run), curation) for run, value, _ in kept]
     picks = best_runs(picks, curation, export.options.seed, export.tally)
     drawn = _drawn(export, [_Item(pick, (pick.trajectory_id,), pick.task_class) for pick in picks])
     for pick, (run,) in with_runs(export.services, ((item.row, item.runs) for item in drawn)):

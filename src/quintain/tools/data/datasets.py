@@ -48,6 +48,7 @@ _ONLY_FOR: dict[str, frozenset[str]] = {
     "max_reward": frozenset({"sft", "prm", "benchmark"}),
     "top_share": frozenset({"sft", "prm"}),
     "best_per_task": frozenset({"sft"}),
+    "best_per": frozenset({"sft"}),
     "near_duplicates": near_duplicates.KINDS,
     "step_labels": frozenset({"prm"}),
     "parts_of": frozenset({"reward"}),
@@ -105,7 +106,7 @@ Outcomes = Annotated[
 ]
 CurationSettings = Annotated[
     Curation | None,
-    Field(description="Filters, sampling, step labels: min_reward, began_since, max_rows, ...: guide://curation."),
+    Field(description="Filters, sampling, step labels: began_since, best_per, max_rows, ...: guide://curation."),
     short_schema("object", maxProperties=len(Curation.model_fields)),
 ]
 HeldOut = Annotated[bool, Field(description="Also take evaluation tasks, which then measure nothing.")]
