@@ -778,6 +778,20 @@ def test_memory_disk_and_operations_are_those_of_the_formula() -> None:
     )
 
 
+def test_a_plan_tells_the_largest_model_that_the_memory_holds() -> None:
+    """At 4 bytes a parameter 14.4 GB hold less than 3.8B by adapters; at 16 bytes, all weights of less than 0.94B."""
+
+    def told(memory_mb: float, **settings: Any) -> tuple[str, str]:
+        branches = settle("sft", settings, model=FACTS, data=None, device=CPU._replace(memory_mb=memory_mb)).branches
+        (found,) = [branch for branch in branches if branch.question == "How large may a model be?"]
+        return found.answer.rpartition(": ")[2], found.otherwise.rpartition(": ")[2]
+
+    adapters, whole = told(16_000.0)
+    assert 2.5 < float(adapters.split()[1][:-1]) < 3.8
+    assert 0.6 < float(whole.split()[1][:-1]) < 0.94
+    assert told(100.0) == ("none.", "none")
+
+
 def test_what_does_not_fit_is_made_smaller_and_what_cannot_fit_blocks() -> None:
     wide = FACTS._replace(hidden=2048, intermediate=8192, layers=16)
     settled = settle("sft", {}, model=wide, data=None, device=CPU._replace(memory_mb=3000.0))

@@ -22,6 +22,7 @@ from quintain.tools.training.methods import EVOLVE, check_evolution, check_setti
 from quintain.tools.training.planning.cost import PassSize, TrainingWork, memory_parts
 from quintain.tools.training.planning.dataset_size import DataFacts
 from quintain.tools.training.planning.device import Device
+from quintain.tools.training.planning.largest_model import largest_model
 from quintain.tools.training.planning.model_files import ModelFacts
 
 ADAPTERS_FROM = 100_000_000
@@ -101,7 +102,7 @@ def settle(
     config, described = check_settings(method, merge_settings(changes, settings)), ""
     if model is not None and device.memory_mb is not None:
         config, fitted = _fitted(method, config, settings, model, data, device, memory_ratio)
-        branches.append(fitted)
+        branches += [_largest(config, settings, device), fitted]
     if model is not None and config.learning_rate is None:
         rate = default_rate(method, model.hidden, adapters=config.lora is not None)
         config = config.model_copy(update={"learning_rate": rate.value})
@@ -266,6 +267,28 @@ def _fitted(
             "with more memory: none of these",
         )
     return config, Branch(question="Does it fit into the memory?", answer=answer, otherwise=other)
+
+
+def _largest(config: TrainingConfig, settings: Mapping[str, Any], device: Device) -> Branch:
+    """Tell how large a model may be, with adapters and with all weights trained, in small passes unless others are asked for."""
+    small = {"batch_tokens": _FEWEST_BATCH_TOKENS, "gradient_checkpointing": True}
+    config = config.model_copy(update={name: value for name, value in small.items() if name not in settings})
+    size = PassSize(config.batch_tokens, config.batch_tokens)
+
+    def largest(**changes: Any) -> str:
+        one = config.model_copy(update=changes)
+        most = largest_model(
+            lambda model: sum(memory_parts(model, one, device, size).values()), _ROOM * (device.memory_mb or 0.0)
+        )
+        return "none" if most is None else f"about {most / 1e9:.2g}B parameters"
+
+    passes = f"passes of {config.batch_tokens} tokens" + (", computed twice" if config.gradient_checkpointing else "")
+    adapters, whole = largest(lora=config.lora or LoraConfig()), largest(lora=None, quantization=None)
+    return Branch(
+        question="How large may a model be?",
+        answer=f"The largest model of usual shape that fits by adapters, in {passes} (longer rows take more): {adapters}.",
+        otherwise=f"with all weights trained: {whole}",
+    )
 
 
 def _can_be_bf16(config: TrainingConfig) -> bool:
